@@ -1,0 +1,1 @@
+"""Capture: one thread per camera reads, stamps and, for keyframes only, letterboxes."""

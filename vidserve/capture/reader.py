@@ -1,0 +1,112 @@
+"""What a reader of a source is, and what it hands to its capture thread."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from vidserve.frames import ByteArray, Letterbox
+
+
+class Picture(Protocol):
+    """A decoded picture that is converted only when somebody asks."""
+
+    @property
+    def width(self) -> int:
+        """As shown, after rotation; pixels."""
+        ...
+
+    @property
+    def height(self) -> int:
+        """As shown, after rotation; pixels."""
+        ...
+
+    @property
+    def corrupt(self) -> bool:
+        """The decoder marked it as damaged."""
+        ...
+
+    def write_letterbox(self, pixels: ByteArray, geometry: Letterbox) -> None:
+        """Scale into ``pixels``, uint8 (bucket height, bucket width, 3) RGB, grey 114 around."""
+        ...
+
+    def to_bgr(self) -> ByteArray:
+        """The whole picture, uint8 (height, width, 3) BGR. For people, not for the hot path."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One picture as it came out of a reader.
+
+    Attributes:
+        picture: The decoded picture.
+        received_s: Monotonic time at which its last packet was received, before decoding.
+        pts_s: Presentation time in the stream's own seconds; None where the stream has none.
+        waited: Whether the read had to wait for that packet. False means that it already lay
+            in a buffer: the thread is behind.
+    """
+
+    picture: Picture
+    received_s: float
+    pts_s: float | None
+    waited: bool
+
+
+class Reader(Protocol):
+    """One source. Every method is called by the camera's capture thread, ``abort`` by others."""
+
+    @property
+    def live(self) -> bool:
+        """Whether the source sets the pace (True) or has to be paced (False: a file)."""
+        ...
+
+    @property
+    def reader_delay_s(self) -> float:
+        """The known delay that the reader adds before ``received_s`` (FFmpeg's parser: a frame)."""
+        ...
+
+    @property
+    def nominal_fps(self) -> float | None:
+        """The frame rate that the source claims, if it is sane; only for sources without pts."""
+        ...
+
+    @property
+    def bad_packets(self) -> int:
+        """How many packets the decoder has refused since ``open``; rises only."""
+        ...
+
+    def open(self) -> None:
+        """Connect and find the video track.
+
+        Raises:
+            SourceUnauthorized, SourceSilent, SourceUnreachable, SourceUnusable: with a reason
+                for people, without credentials.
+        """
+        ...
+
+    def expected_pts_s(self) -> float | None:
+        """Best guess of the next picture's ``pts_s``, so that a file is decoded when it is due."""
+        ...
+
+    def read(self) -> Arrival | None:
+        """The next picture; None at the end of the source. Blocks, bounded by time-outs.
+
+        Raises:
+            SourceSilent: nothing came in time.
+            SourceUnreachable: the source went away.
+            SourceUnusable: packets come, but no picture can be decoded.
+        """
+        ...
+
+    def rewind(self) -> None:
+        """Back to the first picture, for ``loop: true`` (files only)."""
+        ...
+
+    def abort(self) -> None:
+        """Make a blocked ``open`` or ``read`` return soon, if the library can. Any thread."""
+        ...
+
+    def close(self) -> None:
+        """Free everything. Safe to call twice."""
+        ...

@@ -1,0 +1,259 @@
+"""The words of the project as plain data: frame, batch, detections, tracks, outcome.
+
+Nothing here decides anything or imports another room. All boxes are ``x1, y1, x2, y2`` in
+pixels of the picture as shown (after rotation), all times monotonic seconds unless a name
+says otherwise.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from vidserve.slots import Slot
+
+FloatArray = npt.NDArray[np.float32]
+IntArray = npt.NDArray[np.int32]
+ByteArray = npt.NDArray[np.uint8]
+
+
+class Bucket(NamedTuple):
+    """A model input shape in pixels. A batch never mixes buckets."""
+
+    height: int
+    width: int
+
+    def __str__(self) -> str:
+        return f"{self.width}x{self.height}"
+
+    @property
+    def pixels(self) -> int:
+        return self.height * self.width
+
+
+class Letterbox(NamedTuple):
+    """How a picture lies in a bucket: scaled to ``inner_*`` at ``pad_*``, grey (114) around.
+
+    ``width`` and ``height`` are those of the picture as shown.
+    """
+
+    width: int
+    height: int
+    inner_width: int
+    inner_height: int
+    pad_left: int
+    pad_top: int
+
+    @classmethod
+    def fit(cls, width: int, height: int, bucket: Bucket) -> Letterbox:
+        """The largest picture of the same aspect ratio, centred. Sizes in pixels, > 0."""
+        small, large = sorted((bucket.width / width, bucket.height / height))
+        # A bucket's short side may be the rounded-off size of this very picture (352 for 352.4):
+        # the larger scale is then the true one, and fits after rounding.
+        fits = round(width * large) <= bucket.width and round(height * large) <= bucket.height
+        scale = large if fits else small
+        inner_width = max(1, round(width * scale))
+        inner_height = max(1, round(height * scale))
+        # -0.1: an odd rest puts the smaller half first, as Ultralytics' LetterBox does.
+        pad_left = round((bucket.width - inner_width) / 2 - 0.1)
+        pad_top = round((bucket.height - inner_height) / 2 - 0.1)
+        return cls(width, height, inner_width, inner_height, pad_left, pad_top)
+
+
+@dataclass(slots=True)
+class Frame:
+    """One picture of one camera. Written by its capture thread, then only read.
+
+    Attributes:
+        camera: Name of the camera.
+        seq: Number within the camera and run; every captured frame takes one, dropped ones too.
+        captured_s: Capture time (monotonic): receipt of the picture's last packet, or the
+            moment the frame of a paced file was due.
+        wall_s: The same moment in wall time, for messages.
+        ready_s: When the capture thread was done with it.
+        width, height: Of the picture as shown, in pixels.
+        corrupt: The decoder marked the picture as damaged; never sent to the detector.
+        slot: The letterboxed picture if this is a keyframe candidate, else None.
+    """
+
+    camera: str
+    seq: int
+    captured_s: float
+    wall_s: float
+    ready_s: float
+    width: int
+    height: int
+    corrupt: bool = False
+    slot: Slot | None = None
+
+
+class BatchKind(enum.Enum):
+    """Why a batch was dispatched."""
+
+    IN_TIME = "in time: every frame in it can still be answered as detected"
+    CORRECTION = "correction: too late for its frames, it corrects the trackers"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Frames of one bucket that go through the detector together.
+
+    Attributes:
+        frames: Each with a slot of ``bucket``.
+        bucket: The input shape.
+        kind: In time or a correction.
+        started_s: Dispatch time (monotonic).
+        expected_finish_s: Dispatch time plus the expected service time.
+    """
+
+    frames: tuple[Frame, ...]
+    bucket: Bucket
+    kind: BatchKind
+    started_s: float
+    expected_finish_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Detections:
+    """What the detector saw in one picture.
+
+    Attributes:
+        boxes: float32 (n, 4), x1 y1 x2 y2, pixels.
+        scores: float32 (n,), 0..1.
+        classes: int32 (n,), keys of the model's names.
+    """
+
+    boxes: FloatArray
+    scores: FloatArray
+    classes: IntArray
+
+    @classmethod
+    def none(cls) -> Detections:
+        """No detections: a normal result."""
+        return cls(np.empty((0, 4), np.float32), np.empty(0, np.float32), np.empty(0, np.int32))
+
+    def __len__(self) -> int:
+        return len(self.boxes)
+
+    def pick(self, chosen: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> Detections:
+        """The rows that a mask or an index array of length n chooses."""
+        return Detections(self.boxes[chosen], self.scores[chosen], self.classes[chosen])
+
+
+@dataclass(frozen=True, slots=True)
+class Tracks:
+    """The published tracks of one camera at one instant.
+
+    Attributes:
+        ids: int32 (n,), unique per camera and run.
+        boxes: float32 (n, 4), x1 y1 x2 y2 in pixels, inside the picture, area > 0.
+        scores: float32 (n,), 0..1, of the last detection.
+        classes: int32 (n,), by vote over time.
+        velocities: float32 (n, 2), pixels per second of the centre.
+        ages_s: float32 (n,), since the track was first seen.
+    """
+
+    ids: IntArray
+    boxes: FloatArray
+    scores: FloatArray
+    classes: IntArray
+    velocities: FloatArray
+    ages_s: FloatArray
+
+    @classmethod
+    def none(cls) -> Tracks:
+        """Nothing in view."""
+        return cls(
+            np.empty(0, np.int32),
+            np.empty((0, 4), np.float32),
+            np.empty(0, np.float32),
+            np.empty(0, np.int32),
+            np.empty((0, 2), np.float32),
+            np.empty(0, np.float32),
+        )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class Outcome(enum.Enum):
+    """What became of a frame. Each frame has exactly one."""
+
+    DETECTED = "detected"
+    TRACKED = "tracked"
+    DROPPED = "dropped"
+
+
+class DropReason(enum.Enum):
+    """Why a frame was not answered; the value is its name in reports."""
+
+    MISSED = "missed"
+    STALE = "stale"
+    BACKLOG = "backlog"
+    INVALID = "invalid"
+
+    @property
+    def sentence(self) -> str:
+        """One sentence for people."""
+        return _DROP_SENTENCES[self]
+
+
+_DROP_SENTENCES = {
+    DropReason.MISSED: "The frame was due, but the capture thread was late and never produced it.",
+    DropReason.STALE: "The frame was older than its budget when it arrived, and newer ones waited.",
+    DropReason.BACKLOG: "Too many frames of this camera were still unanswered.",
+    DropReason.INVALID: "The picture could not be used: no size, or not convertible.",
+}
+
+
+class CameraState(enum.Enum):
+    """State of a camera as subscribers see it."""
+
+    CONNECTING = "connecting"
+    RUNNING = "running"
+    STALLED = "stalled"
+    UNAUTHORIZED = "unauthorized"
+    FAILED = "failed"
+    DEGRADED = "degraded"
+    ENDED = "ended"
+    DISABLED = "disabled"
+
+    @property
+    def delivers(self) -> bool:
+        """Whether frames arrive in this state."""
+        return self in (CameraState.RUNNING, CameraState.DEGRADED)
+
+
+@dataclass(frozen=True, slots=True)
+class CameraStatus:
+    """A change of a camera's state. ``reason`` holds no secrets; ``since_wall_s`` is wall time."""
+
+    camera: str
+    state: CameraState
+    reason: str
+    since_wall_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is handed over for one frame.
+
+    Attributes:
+        frame: The frame answered (its slot is no longer valid).
+        detected: True if the detector has spoken for this very frame.
+        detection_age_s: Capture of this frame less capture of the last detection applied;
+            None before the first.
+        tracks: The published tracks at the frame's capture time.
+        age_s: From capture to the making of this answer.
+    """
+
+    frame: Frame
+    detected: bool
+    detection_age_s: float | None
+    tracks: Tracks = field(default_factory=Tracks.none)
+    age_s: float = 0.0

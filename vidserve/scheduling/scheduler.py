@@ -1,0 +1,313 @@
+"""The frame scheduler: which keyframes go to the detector, when, and in which batch.
+
+Pure policy; the pipeline calls it under one lock and passes the time. It settles no frame: what
+it gives up it returns, and the tracking loop decides what becomes of it.
+
+A frame has two times. Until its *answer time* (deadline less what follows) a detection turns it
+into a detected frame. A frame for which that is over, or never was possible, stays a candidate
+for a *correction*: a detection that comes too late for its frame, but puts the tracker right.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from vidserve.frames import Batch, BatchKind, Bucket, Frame
+from vidserve.scheduling.keyframes import CameraPlan, stagger
+from vidserve.scheduling.service_time import ServiceTimes
+
+_SAFETY_S = 0.001
+_RISING = 1.05
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerSettings:
+    """Limits of the policy. Seconds, frames, pixels.
+
+    Attributes:
+        budget_s: From capture to hand-over.
+        max_gap_s: Longest wanted time between detections of a camera.
+        batch_target: A smaller batch may be held for more frames.
+        batch_max: Largest batch.
+        wait_s: Longest hold; 0 dispatches at once.
+        max_pixels: Largest n * height * width of a batch; None: no limit.
+    """
+
+    budget_s: float = 0.033
+    max_gap_s: float = 2.0
+    batch_target: int = 4
+    batch_max: int = 8
+    wait_s: float = 0.015
+    max_pixels: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Result of ``offer``.
+
+    Attributes:
+        superseded: The camera's older undispatched keyframe, given back; or None.
+        in_time: Whether the frame can still be detected in time.
+    """
+
+    superseded: Frame | None
+    in_time: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing to dispatch before ``until_s`` (monotonic; infinite: until the next offer)."""
+
+    until_s: float
+
+
+class _Candidate:
+    __slots__ = ("answer_by_s", "bucket", "frame", "never_in_time", "offered_s", "plan", "value")
+
+    def __init__(
+        self,
+        frame: Frame,
+        bucket: Bucket,
+        plan: CameraPlan,
+        answer_by_s: float,
+        offered_s: float,
+    ) -> None:
+        self.frame = frame
+        self.bucket = bucket
+        self.plan = plan
+        self.answer_by_s = answer_by_s
+        self.offered_s = offered_s
+        self.never_in_time = False
+        self.value = 0.0
+
+
+class Scheduler:
+    """Chooses batches by worth, within deadlines.
+
+    Args:
+        settings: Limits.
+        service_times: Swept before the first offer; ``finished`` keeps it current.
+    """
+
+    def __init__(self, settings: SchedulerSettings, service_times: ServiceTimes) -> None:
+        self.settings = settings
+        self.service_times = service_times
+        self._plans: dict[str, CameraPlan] = {}
+        self._waiting: dict[str, _Candidate] = {}
+        self._after_s = 0.002
+        self._detector_max: int | None = None
+        self._free_at_s = -math.inf
+
+    # -- cameras ---------------------------------------------------------------------------
+
+    def add_camera(
+        self,
+        name: str,
+        weight: float = 1.0,
+        interval_frames: int = 5,
+        period_s: float | None = None,
+    ) -> CameraPlan:
+        """Know a camera; its first frame is due at once."""
+        plan = CameraPlan(name, weight, interval_frames, period_s)
+        self._plans[name] = plan
+        return plan
+
+    def withdraw(self, camera: str) -> Frame | None:
+        """Forget what the camera offered (it died or left); the frame is given back."""
+        candidate = self._waiting.pop(camera, None)
+        plan = self._plans.get(camera)
+        if plan is not None:
+            plan.last_s = None
+        return None if candidate is None else candidate.frame
+
+    def remove_camera(self, camera: str) -> Frame | None:
+        """Forget the camera; what it offered is given back."""
+        frame = self.withdraw(camera)
+        self._plans.pop(camera, None)
+        return frame
+
+    def plan(self, camera: str) -> CameraPlan:
+        """The plan of a known camera."""
+        return self._plans[camera]
+
+    def plans(self) -> Iterable[CameraPlan]:
+        """All plans."""
+        return self._plans.values()
+
+    def stagger(self, now_s: float) -> None:
+        """Spread the keyframes of all cameras whose rate is known; at start and on change."""
+        stagger((p for p in self._plans.values() if p.measured), self.settings.batch_max, now_s)
+
+    def restagger_if_changed(self, now_s: float) -> None:
+        """Spread again if a measured camera is new or its interval moved by over a fifth."""
+        for plan in self._plans.values():
+            known_s = plan.staggered_interval_s
+            if plan.measured and (
+                known_s is None or abs(math.log(plan.interval_s / known_s)) > 0.2
+            ):
+                self.stagger(now_s)
+                return
+
+    # -- frames ----------------------------------------------------------------------------
+
+    def limit_batch(self, largest: int) -> None:
+        """Tell the largest batch that the model takes."""
+        self._detector_max = largest
+
+    def set_after(self, after_s: float) -> None:
+        """Tell the p99 of what follows a detection: tracking, serialising, hand-over."""
+        self._after_s = after_s
+
+    def answer_by(self, frame: Frame) -> float:
+        """Answer time e(f): the last moment at which the frame may still wait."""
+        return frame.captured_s + self.settings.budget_s - self._after_s - _SAFETY_S
+
+    def wants(self, camera: str, captured_s: float) -> bool:
+        """Whether a frame captured then should be converted and offered. Capture threads."""
+        plan = self._plans.get(camera)
+        if plan is None or plan.weight <= 0:
+            return False
+        plan.saw(captured_s)
+        return plan.due(captured_s)
+
+    def offer(self, frame: Frame, bucket: Bucket, now_s: float) -> Offer:
+        """Offer a keyframe; the camera's older undispatched one is given back."""
+        old = self._waiting.pop(frame.camera, None)
+        plan = self._plans[frame.camera]
+        candidate = _Candidate(frame, bucket, plan, self.answer_by(frame), now_s)
+        first_s = self.service_times.planned(bucket)[1]
+        candidate.never_in_time = now_s + first_s > candidate.answer_by_s
+        self._waiting[frame.camera] = candidate
+        start_s = max(now_s, self._free_at_s)
+        return Offer(
+            superseded=None if old is None else old.frame,
+            in_time=start_s + first_s <= candidate.answer_by_s,
+        )
+
+    def still_in_time(self, frame: Frame, bucket: Bucket, now_s: float) -> bool:
+        """Whether an undispatched frame can still be detected before its answer time."""
+        start_s = max(now_s, self._free_at_s)
+        return start_s + self.service_times.planned(bucket)[1] <= self.answer_by(frame)
+
+    def next_batch(self, now_s: float) -> Batch | Wait:
+        """What the idle detector should do now."""
+        candidates = list(self._waiting.values())
+        if not candidates:
+            return Wait(math.inf)
+        for candidate in candidates:
+            candidate.value = candidate.plan.value(
+                candidate.frame.captured_s, self.settings.max_gap_s
+            )
+        chosen = self._best_in_time(candidates, now_s)
+        starving = self._corrections(candidates, now_s, only_starving=True)
+        if starving and not any(c in starving for c in chosen):
+            return self._dispatch(starving, BatchKind.CORRECTION, now_s)
+        if chosen:
+            hold_until_s = self._hold_until(chosen, now_s)
+            if hold_until_s > now_s:
+                return Wait(hold_until_s)
+            return self._dispatch(chosen, BatchKind.IN_TIME, now_s)
+        late = self._corrections(candidates, now_s, only_starving=False)
+        if late:
+            return self._dispatch(late, BatchKind.CORRECTION, now_s)
+        return Wait(self._starving_at(candidates))
+
+    def finished(self, batch: Batch, now_s: float, failed: bool = False) -> None:
+        """The detector is done with a batch, or has failed on it (no time is learnt then)."""
+        self._free_at_s = now_s
+        if not failed:
+            self.service_times.observe(batch.bucket, len(batch.frames), now_s - batch.started_s)
+
+    # -- the choice ------------------------------------------------------------------------
+
+    def largest_batch(self, bucket: Bucket) -> int:
+        """Largest batch worth making in a bucket: by the config, its pixels and the peak."""
+        n_max = min(self.settings.batch_max, self.service_times.peak(bucket))
+        if self._detector_max is not None:
+            n_max = min(n_max, self._detector_max)
+        if self.settings.max_pixels is not None:
+            n_max = min(n_max, self.settings.max_pixels // bucket.pixels)
+        return max(1, n_max)
+
+    def _best_in_time(self, candidates: list[_Candidate], now_s: float) -> list[_Candidate]:
+        """The batch of highest score; empty if no frame can make it."""
+        planned = self.service_times.planned
+        alive = [c for c in candidates if now_s + planned(c.bucket)[1] <= c.answer_by_s]
+        alive.sort(key=lambda c: c.value, reverse=True)
+        best: list[_Candidate] = []
+        best_score = -math.inf
+        for bucket in {c.bucket for c in alive}:
+            service_s = planned(bucket)
+            mine = [c for c in alive if c.bucket == bucket]
+            for n in range(1, min(len(mine), self.largest_batch(bucket)) + 1):
+                end_s = now_s + service_s[n]
+                chosen = [c for c in mine if c.answer_by_s >= end_s][:n]
+                if len(chosen) < n:
+                    break
+                score = sum(c.value for c in chosen)
+                for other in alive:
+                    lost = end_s + planned(other.bucket)[1] > other.answer_by_s
+                    if lost and other not in chosen:
+                        score -= other.value
+                if score > best_score or (score == best_score and n > len(best)):
+                    best, best_score = chosen, score
+        return best
+
+    def _hold_until(self, chosen: list[_Candidate], now_s: float) -> float:
+        """Until when a small batch waits for more frames; now or earlier: go."""
+        settings, n, bucket = self.settings, len(chosen), chosen[0].bucket
+        if settings.wait_s <= 0 or n >= min(settings.batch_target, self.largest_batch(bucket)):
+            return now_s
+        expected = self.service_times.expected(bucket)
+        if (n + 1) / expected[n + 1] < _RISING * n / expected[n]:
+            return now_s
+        until_s = min(
+            min(c.offered_s for c in chosen) + settings.wait_s,
+            min(c.answer_by_s for c in chosen) - self.service_times.planned(bucket)[n + 1],
+        )
+        # Waiting for a camera that is not due before then would only cost time.
+        for plan in self._plans.values():
+            if plan.name not in self._waiting and plan.weight > 0 and plan.last_s is not None:
+                if plan.last_s + plan.interval_s - 0.5 * plan.period_s <= until_s:
+                    return until_s
+        return now_s
+
+    def _corrections(
+        self, candidates: list[_Candidate], now_s: float, only_starving: bool
+    ) -> list[_Candidate]:
+        """Frames to detect too late: of starving cameras, or that never could be in time."""
+        max_gap_s = self.settings.max_gap_s
+        starving = [c for c in candidates if now_s >= self._last_s(c) + max_gap_s]
+        if only_starving and not starving:
+            return []
+        late = [c for c in candidates if c.never_in_time or c in starving]
+        if not late:
+            return []
+        late.sort(key=lambda c: c.value, reverse=True)
+        bucket = (starving or late)[0].bucket
+        return [c for c in late if c.bucket == bucket][: self.largest_batch(bucket)]
+
+    def _last_s(self, candidate: _Candidate) -> float:
+        last_s = candidate.plan.last_s
+        return candidate.frame.captured_s if last_s is None else last_s
+
+    def _starving_at(self, candidates: list[_Candidate]) -> float:
+        """When the first of them will have waited ``max_gap_s``."""
+        return min(self._last_s(c) + self.settings.max_gap_s for c in candidates)
+
+    def _dispatch(self, chosen: list[_Candidate], kind: BatchKind, now_s: float) -> Batch:
+        bucket = chosen[0].bucket
+        for candidate in chosen:
+            del self._waiting[candidate.frame.camera]
+            candidate.plan.last_s = candidate.frame.captured_s
+        expected_s = self.service_times.expected(bucket)[len(chosen)]
+        self._free_at_s = now_s + expected_s
+        return Batch(
+            frames=tuple(c.frame for c in chosen),
+            bucket=bucket,
+            kind=kind,
+            started_s=now_s,
+            expected_finish_s=now_s + expected_s,
+        )

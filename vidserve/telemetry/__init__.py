@@ -1,0 +1,1 @@
+"""Telemetry: what happened, counted, and what it cost."""
