@@ -41,6 +41,7 @@ def scheduler_settings(config: Config) -> SchedulerSettings:
         batch_max=scheduling.batch.max,
         wait_s=scheduling.batch.wait_ms / 1000,
         max_pixels=scheduling.batch.max_pixels,
+        control=scheduling.control,
     )
 
 

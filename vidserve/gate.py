@@ -42,10 +42,10 @@ class SchedulerGate:
             return self.scheduler.still_in_time(frame, bucket, now_s)
 
     def every_second(self, now_s: float, after_s: float) -> None:
-        """Learn what follows a detection, and spread keyframes again where rates changed."""
+        """Learn what follows a detection; then see ``Scheduler.every_second``."""
         with self._changed:
             self.scheduler.set_after(after_s)
-            self.scheduler.restagger_if_changed(now_s)
+            self.scheduler.every_second(now_s)
 
     def start(self, now_s: float) -> None:
         """Spread the keyframes of the cameras whose rate is known."""
@@ -56,6 +56,17 @@ class SchedulerGate:
         """Expected service times for reports."""
         with self._changed:
             return self.scheduler.service_times.snapshot_ms()
+
+    def intervals(self) -> dict[str, dict[str, float]]:
+        """Present keyframe interval by camera, and how much overload control added."""
+        with self._changed:
+            return {
+                plan.name: {
+                    "keyframe_interval_s": round(plan.interval_s, 3),
+                    "stretch": round(plan.stretch, 3),
+                }
+                for plan in self.scheduler.plans()
+            }
 
     def finished(self, batch: Batch, now_s: float, failed: bool) -> None:
         """See ``Scheduler.finished``."""

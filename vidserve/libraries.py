@@ -33,6 +33,8 @@ DEBIAN_PACKAGES = {
     "libdbus-1.so.3": "libdbus-1-3",
     "libgomp.so.1": "libgomp1",
     "libstdc++.so.6": "libstdc++6",
+    "libgcc_s.so.1": "libgcc-s1",
+    "libuuid.so.1": "libuuid1",
     "libz.so.1": "zlib1g",
     "libnuma.so.1": "libnuma1",
     "libdrm.so.2": "libdrm2",

@@ -152,7 +152,11 @@ class Pipeline:
         """The run so far, without outputs and process."""
         if self.stats is None:
             return {}
-        return self.stats.snapshot(self._clock.now(), self._gate.service_ms())
+        snapshot = self.stats.snapshot(self._clock.now(), self._gate.service_ms())
+        for name, interval in self._gate.intervals().items():
+            if name in snapshot["cameras"]:
+                snapshot["cameras"][name].update(interval)
+        return snapshot
 
     # -- FrameSink: called by capture threads -----------------------------------------------
 

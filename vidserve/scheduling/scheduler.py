@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from vidserve.frames import Batch, BatchKind, Bucket, Frame
+from vidserve.scheduling.control import OverloadControl
 from vidserve.scheduling.keyframes import CameraPlan, stagger
 from vidserve.scheduling.service_time import ServiceTimes
 
@@ -33,6 +34,7 @@ class SchedulerSettings:
         batch_max: Largest batch.
         wait_s: Longest hold; 0 dispatches at once.
         max_pixels: Largest n * height * width of a batch; None: no limit.
+        control: Lengthen keyframe intervals under overload.
     """
 
     budget_s: float = 0.033
@@ -41,6 +43,7 @@ class SchedulerSettings:
     batch_max: int = 8
     wait_s: float = 0.015
     max_pixels: int | None = None
+    control: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,17 @@ class _Candidate:
         self.value = 0.0
 
 
+class _Second:
+    """What happened since the last whole second, for overload control."""
+
+    __slots__ = ("busy_s", "late", "meant_in_time")
+
+    def __init__(self) -> None:
+        self.busy_s = 0.0
+        self.late = 0
+        self.meant_in_time = 0
+
+
 class Scheduler:
     """Chooses batches by worth, within deadlines.
 
@@ -99,6 +113,9 @@ class Scheduler:
         self._after_s = 0.002
         self._detector_max: int | None = None
         self._free_at_s = -math.inf
+        self._control = OverloadControl(settings.max_gap_s) if settings.control else None
+        self._buckets: dict[str, Bucket] = {}
+        self._second = _Second()
 
     # -- cameras ---------------------------------------------------------------------------
 
@@ -117,6 +134,7 @@ class Scheduler:
     def withdraw(self, camera: str) -> Frame | None:
         """Forget what the camera offered (it died or left); the frame is given back."""
         candidate = self._waiting.pop(camera, None)
+        self._buckets.pop(camera, None)
         plan = self._plans.get(camera)
         if plan is not None:
             plan.last_s = None
@@ -140,7 +158,28 @@ class Scheduler:
         """Spread the keyframes of all cameras whose rate is known; at start and on change."""
         stagger((p for p in self._plans.values() if p.measured), self.settings.batch_max, now_s)
 
-    def restagger_if_changed(self, now_s: float) -> None:
+    def every_second(self, now_s: float) -> None:
+        """Overload control, and new phases where cameras or rates changed."""
+        second, self._second = self._second, _Second()
+        if self._control is not None:
+            known = [plan for plan in self._plans.values() if plan.name in self._buckets]
+            late_share = second.late / max(second.meant_in_time, 1)
+            self._control.every_second(
+                now_s, known, lambda: self._asked_use(known), min(second.busy_s, 1.0), late_share
+            )
+        self._restagger_if_changed(now_s)
+
+    def _asked_use(self, plans: Iterable[CameraPlan]) -> float:
+        """Share of the detector's time that the intervals ask for, at its best batch size."""
+        use = 0.0
+        for plan in plans:
+            if plan.weight > 0:
+                bucket = self._buckets[plan.name]
+                n = self.largest_batch(bucket)
+                use += self.service_times.expected(bucket)[n] / n / plan.interval_s
+        return use
+
+    def _restagger_if_changed(self, now_s: float) -> None:
         """Spread again if a measured camera is new or its interval moved by over a fifth."""
         for plan in self._plans.values():
             known_s = plan.staggered_interval_s
@@ -180,6 +219,7 @@ class Scheduler:
         first_s = self.service_times.planned(bucket)[1]
         candidate.never_in_time = now_s + first_s > candidate.answer_by_s
         self._waiting[frame.camera] = candidate
+        self._buckets[frame.camera] = bucket
         start_s = max(now_s, self._free_at_s)
         return Offer(
             superseded=None if old is None else old.frame,
@@ -217,6 +257,10 @@ class Scheduler:
     def finished(self, batch: Batch, now_s: float, failed: bool = False) -> None:
         """The detector is done with a batch, or has failed on it (no time is learnt then)."""
         self._free_at_s = now_s
+        self._second.busy_s += now_s - batch.started_s
+        if batch.kind is BatchKind.IN_TIME:
+            self._second.meant_in_time += len(batch.frames)
+            self._second.late += sum(now_s > self.answer_by(frame) for frame in batch.frames)
         if not failed:
             self.service_times.observe(batch.bucket, len(batch.frames), now_s - batch.started_s)
 

@@ -132,7 +132,7 @@ class _Run:
             phase_s = 0.0 if self.load.same_phase else self.random.uniform(0, period_s)
             self.next_frame(name, 0, phase_s)
         for second in range(1, int(self.load.duration_s)):
-            self.at(float(second), self.scheduler.restagger_if_changed)
+            self.at(float(second), self.scheduler.every_second)
         while self.events:
             now_s, _, action = heapq.heappop(self.events)
             action(now_s)

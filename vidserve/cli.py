@@ -1,0 +1,214 @@
+"""The commands; thin. Heavy imports happen inside them, so that ``--help`` is quick."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from vidserve import __version__
+from vidserve.errors import VidserveError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Real-time video analytics: cameras in, tracked detections out over MQTT, in time.",
+)
+
+ConfigFile = Annotated[
+    Path, typer.Option("--config", "-c", help="The YAML file.", show_default=False)
+]
+
+
+def main() -> None:
+    """Entry point: errors of ours are one line on stderr and exit code 1 (config: 2)."""
+    try:
+        app()
+    except VidserveError as error:
+        _fail(str(error), 1)
+
+
+def _say(text: str) -> None:
+    typer.echo(text)
+
+
+def _fail(text: str, code: int) -> NoReturn:
+    typer.echo(f"vidserve: {text}", err=True)
+    raise SystemExit(code)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        _say(f"vidserve {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")
+    ] = False,
+) -> None:
+    """Real-time video analytics: cameras in, tracked detections out over MQTT, in time."""
+
+
+@app.command()
+def check(config: ConfigFile) -> None:
+    """Check a config: exit 0 and a summary, or exit 2 and every error with its place."""
+    from vidserve.config import check as check_file
+
+    code, text = check_file(config, os.environ)
+    _say(text)
+    raise typer.Exit(code)
+
+
+@app.command()
+def run(
+    config: ConfigFile,
+    for_s: Annotated[
+        float | None, typer.Option("--for", min=0.1, help="Stop after so many seconds.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Write the final numbers to this JSON file.")
+    ] = None,
+    log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
+) -> None:
+    """Run the daemon until SIGTERM or SIGINT."""
+    from vidserve import logs
+    from vidserve.config import load, verdict
+    from vidserve.libraries import check_libraries
+
+    logs.set_up(log_level.upper())
+    result = load(config, os.environ)
+    for problem in result.problems:
+        typer.echo(str(problem), err=True)
+    if result.config is None:
+        _fail(verdict(result), 2)
+    check_libraries()
+    if report is not None and not report.absolute().parent.is_dir():
+        _fail(f"--report: the folder {report.absolute().parent} does not exist", 2)
+    from vidserve.daemon import Daemon
+    from vidserve.errors import ConfigError
+
+    daemon = Daemon(result)
+    _stop_on_signals(daemon.request_stop)
+    try:
+        numbers = daemon.run(for_s)
+    except ConfigError as error:
+        _leave(str(error), 2, daemon.hung)
+    except VidserveError as error:
+        _leave(str(error), 1, daemon.hung)
+    if report is not None:
+        _write_report(report, numbers)
+    _leave("", 1 if numbers.get("unaccounted") else 0, daemon.hung)
+
+
+@app.command()
+def watch(
+    host: Annotated[str, typer.Option(help="Broker.")] = "localhost",
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 1883,
+    prefix: Annotated[str, typer.Option(help="First topic level.")] = "vidserve",
+    username: Annotated[str | None, typer.Option()] = None,
+    password_env: Annotated[
+        str | None, typer.Option(help="Environment variable that holds the password.")
+    ] = None,
+    every: Annotated[bool, typer.Option(help="Every message, not only changes.")] = False,
+) -> None:
+    """Subscribe, and print what the cameras see, readably."""
+    from vidserve.publishing.connection import MqttSettings
+    from vidserve.publishing.watch import watch as watch_broker
+
+    password = None
+    if password_env is not None:
+        password = os.environ.get(password_env)
+        if password is None:
+            _fail(f"--password-env: the environment variable {password_env} is not set", 2)
+    stop = threading.Event()
+    _stop_on_signals(stop.set)
+    settings = MqttSettings(
+        host=host, port=port, username=username, password=password, prefix=prefix
+    )
+    watch_broker(settings, _say, stop, every=every)
+
+
+@app.command()
+def demo(
+    source: Annotated[
+        list[str] | None, typer.Option(help="URL or file of your own; may be given several times.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Model of your own, such as yolo11n.pt.")
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(envvar="DEMO_SECONDS", min=1, help="How long it runs.")
+    ] = 20.0,
+    image_size: Annotated[int, typer.Option(min=32, help="Long side of the model's input.")] = 320,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="Show the run of this config instead.")
+    ] = None,
+) -> None:
+    """Run sample cameras (or your own) with an embedded broker and a live table."""
+    from vidserve.libraries import check_libraries
+
+    check_libraries()
+    from vidserve.demo import Demo, demo_config
+
+    show = Demo(demo_config(source or [], model, image_size, config), seconds)
+    _stop_on_signals(show.request_stop)
+    try:
+        code = show.run()
+    except VidserveError as error:
+        _leave(str(error), 1, show.hung)
+    _leave("", code, show.hung)
+
+
+@app.command("fetch-model")
+def fetch_model(
+    name: Annotated[str, typer.Argument(help="Such as yolo26n.pt.")],
+) -> None:
+    """Download a model by name into the state folder: the only command that uses the net."""
+    from vidserve.detection.models import fetch_model as fetch
+
+    path = fetch(name)
+    _say(f"{name} is in {path}")
+
+
+def _stop_on_signals(stop: Callable[[], None]) -> None:
+    """SIGTERM and SIGINT ask for an orderly end; a second one ends at once."""
+    asked = False
+
+    def handle(number: int, _frame: Any) -> None:
+        nonlocal asked
+        if asked:
+            os._exit(128 + number)
+        asked = True
+        stop()
+
+    signal.signal(signal.SIGTERM, handle)
+    signal.signal(signal.SIGINT, handle)
+
+
+def _write_report(path: Path, numbers: dict[str, Any]) -> None:
+    import orjson
+
+    try:
+        path.write_bytes(orjson.dumps(numbers, option=orjson.OPT_INDENT_2))
+    except OSError as error:
+        _fail(f"--report: cannot write {path}: {error.strerror}", 1)
+
+
+def _leave(text: str, code: int, hung: bool) -> NoReturn:
+    """End the process; at once if a thread hangs in a library and would hold it up."""
+    if text:
+        typer.echo(f"vidserve: {text}", err=True)
+    if hung:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    raise SystemExit(code)
