@@ -18,7 +18,7 @@ from vidserve.telemetry.stats import RunStats
 
 logger = logging.getLogger(__name__)
 
-IDLE_S = 1.0
+IDLE_S = 0.25
 _PAUSE_MAX_S = 5.0
 _FAILURES_REPORTED = 3
 

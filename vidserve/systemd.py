@@ -32,6 +32,11 @@ class Notifier:
         try:
             self._socket.sendto(text.encode(), self._address)
         except OSError:
+            self.close()
+
+    def close(self) -> None:
+        """Nothing is sent any more. Safe to call twice."""
+        if self._socket is not None:
             self._socket.close()
             self._socket = None
 

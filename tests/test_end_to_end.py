@@ -1,0 +1,229 @@
+"""The whole daemon on synthetic cameras with the fake detector: accounts, order, states."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.running import Report, assert_accounted, read_lines, run_daemon, synthetic
+from vidserve.capture.synthetic import scene_of
+from vidserve.errors import ConfigError, ModelNotFoundError
+
+FAKE = "detector: {model: 'fake:3+2n', image_size: 320}\n"
+
+
+def assert_in_order(lines: list[dict[str, object]]) -> None:
+    """Answers leave in capture order, camera by camera."""
+    for camera in {str(line["camera"]) for line in lines}:
+        seqs = [int(str(line["seq"])) for line in lines if line["camera"] == camera]
+        assert seqs == sorted(set(seqs)), camera
+
+
+def test_every_frame_is_accounted_for_and_answers_leave_in_order(tmp_path: Path) -> None:
+    report = run_daemon(
+        tmp_path,
+        FAKE
+        + f"""
+outputs: [{{jsonl: out.jsonl}}]
+cameras:
+  one: {{source: "{synthetic()}"}}
+  two: {{source: "{synthetic(1280, 720, 25, 2, seed=2)}"}}
+  tall: {{source: "{synthetic(360, 640, 10, 1, seed=3)}", weight: 2}}
+""",
+        4,
+    )
+    assert_accounted(report)
+    lines = read_lines(tmp_path / "out.jsonl")
+    answered = sum(c["detected"] + c["tracked"] for c in report["cameras"].values())
+    assert len(lines) == answered == report["jsonl"]["published"]
+    assert_in_order(lines)
+    for name, fps in (("one", 30), ("two", 25), ("tall", 10)):
+        camera = report["cameras"][name]
+        assert camera["state"] == "running"
+        assert camera["captured"] == pytest.approx(fps * 4, abs=3)
+        assert camera["detected"] + camera["detections_late"] >= 4
+        assert camera["answered_in_budget"] > 0.3  # far below the promise: no timing here
+    assert {line["source"] for line in lines} == {"detected", "tracked"}
+
+
+def test_boxes_follow_the_objects_between_keyframes(tmp_path: Path) -> None:
+    url = synthetic(640, 360, 30, 2, seed=4)
+    run_daemon(
+        tmp_path,
+        FAKE + f"outputs: [{{jsonl: out.jsonl}}]\ncameras: {{one: {{source: '{url}'}}}}\n",
+        4,
+    )
+    scene = scene_of(url)
+    lines = read_lines(tmp_path / "out.jsonl")
+    first = next(line for line in lines if line["source"] == "detected")
+    errors_px = []
+    for line in lines:
+        if line["seq"] <= first["seq"] or not line["objects"]:
+            continue
+        truth = scene.truth(line["seq"] / 30)
+        for thing in line["objects"]:
+            errors_px.append(np.abs(truth - np.array(thing["box"])).max(axis=1).min())
+    assert len(errors_px) > 100
+    # 5 frames of the fastest synthetic object are tens of pixels; following it costs less.
+    assert np.median(errors_px) < 12
+
+
+def test_a_slow_detector_delays_no_answer_and_starves_no_camera(tmp_path: Path) -> None:
+    cameras = "".join(
+        f"  c{number}: {{source: '{synthetic(seed=number)}'}}\n" for number in range(4)
+    )
+    report = run_daemon(
+        tmp_path,
+        "detector: {model: 'fake:0+100n', image_size: 320}\ncameras:\n" + cameras,
+        6,
+    )
+    assert_accounted(report)
+    for camera in report["cameras"].values():
+        assert camera["detected"] == 0
+        assert camera["detections_late"] >= 4
+        assert camera["max_detection_gap_s"] < 5
+        assert camera["latency_ms"]["answer"]["p50"] < 330
+
+
+def test_a_wrong_block_fails_one_camera_and_the_others_run(tmp_path: Path) -> None:
+    report = run_daemon(
+        tmp_path,
+        FAKE + f"cameras:\n  good: {{source: '{synthetic()}'}}\n  bad: {{sorce: x}}\n",
+        1.5,
+    )
+    assert_accounted(report)
+    assert report["cameras"]["good"]["state"] == "running"
+    assert report["cameras"]["bad"]["state"] == "failed"
+    assert "vidserve.yaml:4:" in report["cameras"]["bad"]["reason"]
+    assert "source" in report["cameras"]["bad"]["reason"]
+
+
+def test_dead_disabled_and_ended_cameras_touch_nobody(tmp_path: Path) -> None:
+    report = run_daemon(
+        tmp_path,
+        FAKE
+        + f"""
+cameras:
+  good: {{source: "{synthetic()}"}}
+  dead: {{source: "rtsp://127.0.0.1:1/none"}}
+  gone: {{source: nothing-here.mp4}}
+  off: {{source: "{synthetic()}", enabled: false}}
+  dies: {{source: "{synthetic(fail_after_s=1)}"}}
+""",
+        4,
+    )
+    assert_accounted(report)
+    states = {name: camera["state"] for name, camera in report["cameras"].items()}
+    assert states["good"] == "running"
+    assert states["dead"] == states["gone"] == "failed"
+    assert states["off"] == "disabled"
+    assert report["cameras"]["good"]["captured"] == pytest.approx(120, abs=10)
+    assert 20 <= report["cameras"]["dies"]["captured"] < 125
+
+
+def test_no_cameras_is_valid(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    report = run_daemon(tmp_path, FAKE, 0.5)
+    assert report["cameras"] == {}
+    assert report["answered_in_budget"] is None
+    assert "no cameras are configured" in caplog.text
+
+
+def test_a_camera_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    report = run_daemon(
+        tmp_path,
+        FAKE + f"cameras: {{h: {{source: '{synthetic(hang_after_s=0.5)}', stall_s: 1}}}}\n",
+        3,
+    )
+    assert_accounted(report)
+    assert report["cameras"]["h"]["state"] in ("stalled", "connecting", "running")
+
+
+def test_corrupt_pictures_are_answered_but_never_detected(tmp_path: Path) -> None:
+    report = run_daemon(
+        tmp_path,
+        FAKE + f"cameras: {{c: {{source: '{synthetic(corrupt_every=1)}'}}}}\n",
+        2,
+    )
+    assert_accounted(report)
+    camera = report["cameras"]["c"]
+    assert camera["tracked"] > 20
+    assert camera["detected"] == camera["detections_late"] == 0
+
+
+def test_ignored_areas_and_small_boxes_are_not_published(tmp_path: Path) -> None:
+    everything = "[[[0, 0], [1, 0], [1, 1], [0, 1]]]"
+    run_daemon(
+        tmp_path,
+        FAKE
+        + f"""
+outputs: [{{jsonl: out.jsonl}}]
+cameras:
+  seen: {{source: "{synthetic()}"}}
+  ignored: {{source: "{synthetic()}", ignore: {everything}}}
+  small: {{source: "{synthetic()}", min_box_px: 5000}}
+""",
+        2,
+    )
+    lines = read_lines(tmp_path / "out.jsonl")
+    shown = {
+        name: sum(len(line["objects"]) for line in lines if line["camera"] == name)
+        for name in ("seen", "ignored", "small")
+    }
+    assert shown["seen"] > 0
+    assert shown["ignored"] == shown["small"] == 0
+
+
+def test_the_report_has_the_promised_form(tmp_path: Path) -> None:
+    report: Report = run_daemon(
+        tmp_path, FAKE + f"cameras: {{one: {{source: '{synthetic()}'}}}}\n", 2
+    )
+    assert {"duration_s", "answered_in_budget", "cameras", "batches", "detector"} < set(report)
+    assert report["duration_s"] == pytest.approx(2, abs=0.5)
+    camera = report["cameras"]["one"]
+    assert {
+        "state", "captured", "detected", "tracked", "dropped", "pending", "detections_late",
+        "answered_in_budget", "fps", "detections_per_s", "max_detection_gap_s", "source_lag_ms",
+        "latency_ms",
+    } <= set(camera)  # fmt: skip
+    assert set(camera["latency_ms"]) == {"capture", "wait", "detect", "track", "answer"}
+    for stage in camera["latency_ms"].values():
+        assert set(stage) == {"p50", "p95", "p99", "max"}
+        assert all(a <= b for a, b in itertools.pairwise(stage.values()))
+    assert {"count", "mean_size", "fill_ratio", "sizes"} <= set(report["batches"])
+    assert {"use", "images_per_s", "service_ms"} <= set(report["detector"])
+    assert set(report["detector"]["service_ms"]["320x192"]) == {str(n) for n in range(1, 9)}
+    assert {"connected", "published", "dropped", "reconnects", "outbox_peak"} <= set(report["mqtt"])
+    assert {"rss_mb", "cpu_s", "threads"} <= set(report["process"])
+    assert report["cameras"]["one"]["source_lag_ms"] is None
+
+
+def test_a_model_that_is_not_there_is_named_with_the_way_out(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFoundError, match=r"vidserve fetch-model nothing\.pt"):
+        run_daemon(
+            tmp_path,
+            f"detector: {{model: nothing.pt}}\ncameras: {{a: {{source: '{synthetic()}'}}}}\n",
+            1,
+        )
+
+
+def test_labels_that_the_model_does_not_have(tmp_path: Path) -> None:
+    text = "detector: {model: 'fake:1+1n', classes: [objekt]}\n"
+    with pytest.raises(ConfigError, match=r"vidserve\.yaml:1:\d+: detector\.classes.*object"):
+        run_daemon(tmp_path, text, 1)
+    report = run_daemon(
+        tmp_path,
+        FAKE
+        + f"""
+cameras:
+  good: {{source: "{synthetic()}"}}
+  bad: {{source: "{synthetic()}", classes: [objekt]}}
+""",
+        1.5,
+    )
+    assert_accounted(report)
+    assert report["cameras"]["bad"]["state"] == "failed"
+    assert "object" in report["cameras"]["bad"]["reason"]
+    assert report["cameras"]["good"]["captured"] > 20

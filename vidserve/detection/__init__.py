@@ -1,0 +1,1 @@
+"""Detection: batches of letterboxed pictures in, boxes in source pixels out."""

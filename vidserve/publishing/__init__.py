@@ -1,0 +1,1 @@
+"""Publishing: answers become messages, messages leave through bounded outboxes."""

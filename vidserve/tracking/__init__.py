@@ -1,0 +1,1 @@
+"""Tracking: the boxes of every instant from the detections of some."""
