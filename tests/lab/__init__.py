@@ -1,0 +1,1 @@
+"""The camera laboratory: servers, clips and sinks for the tests of capture."""
