@@ -7,10 +7,11 @@ export YOLO_OFFLINE := true
 export YOLO_AUTOINSTALL := false
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint unit bench-real samples clean
+.PHONY: help install demo test lint unit bench-real samples clean
 
 help:
 	@echo "make demo        run three sample cameras with a live table ($(DEMO_SECONDS) s; DEMO_SECONDS=60 for longer)"
+	@echo "make install     make .venv with vidserve in it, for a service"
 	@echo "make test        ruff, mypy --strict and all tests"
 	@echo "make bench-real  the four real clips in ../shared, one over RTSP, for 60 s"
 	@echo "make samples     render the sample clips and train the sample model anew (about an hour)"
@@ -29,6 +30,8 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	@echo "Installing vidserve and its tools into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,demo]'
 	@touch $@ $(VENV)/.demo
+
+install: $(VENV)/.demo
 
 demo: $(VENV)/.demo
 	@DEMO_SECONDS=$(DEMO_SECONDS) $(BIN)/vidserve demo

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from rich import box
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -34,6 +35,7 @@ SAMPLE_MODEL = "vidserve-sample.pt"
 SAMPLE_CLIPS = ("plaza", "street", "gate")
 _FRAME_S = 0.25
 _PLAIN_EVERY_S = 5.0
+_PLAIN_WIDTH = 100
 
 
 def samples_folder() -> Path:
@@ -131,12 +133,14 @@ class View:
 
 
 def _table(title: str, cameras: dict[str, dict[str, Any]], last: dict[str, str]) -> Table:
-    table = Table(title=title, title_justify="left")
+    table = Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
+    )
     table.add_column("camera", no_wrap=True)
-    table.add_column("state")
-    for heading in ("fps", "detected", "tracked", "dropped", "in budget", "p50 ms", "p99 ms"):
-        table.add_column(heading, justify="right")
-    table.add_column("in view", min_width=18)
+    table.add_column("state", no_wrap=True)
+    for heading in ("fps", "detected", "tracked", "dropped", "in\nbudget", "p50\nms", "p99\nms"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("in view")
     for name, numbers in cameras.items():
         share = numbers["answered_in_budget"]
         answer = numbers["latency_ms"]["answer"]
@@ -169,7 +173,9 @@ class Demo:
         self._config = result.config
         self._daemon = Daemon(result)
         self._view = View(result.config.mqtt.prefix)
-        self._console = Console()
+        self._console = Console(highlight=False)
+        if not self._console.is_terminal:
+            self._console = Console(width=_PLAIN_WIDTH, highlight=False)
         self._clock = RealClock()
         self._done = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -248,6 +254,7 @@ class Demo:
         detected = sum(c["detected"] for c in cameras)
         tracked = sum(c["tracked"] for c in cameras)
         dropped = sum(sum(c["dropped"].values()) for c in cameras)
+        late = sum(c["detections_late"] for c in cameras)
         share = report["answered_in_budget"] or 0.0
         batches, detector = report["batches"], report["detector"]
         console.print(
@@ -256,7 +263,8 @@ class Demo:
             f" {self._config.scheduling.budget_ms:g} ms."
         )
         console.print(
-            f"Detector: {detector['images_per_s']:.1f} pictures/s in batches of"
+            f"Detector: {detected} detections in time, {late} late (they put the tracker right);"
+            f" {detector['images_per_s']:.1f} pictures/s in batches of"
             f" {batches['mean_size'] or 0:.1f}, busy {detector['use']:.0%} of the time."
             f" MQTT: {report['mqtt']['published']} messages sent, {view.messages} seen by our own"
             " subscriber."
