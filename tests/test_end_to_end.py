@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.running import Report, assert_accounted, read_lines, run_daemon, synthetic
+from vidserve import build, pipeline
 from vidserve.capture.synthetic import scene_of
+from vidserve.clock import Clock
+from vidserve.config import Config
+from vidserve.detection.detector import Detector
+from vidserve.detection.fake import FakeDetector
 from vidserve.errors import ConfigError, ModelNotFoundError
 
 FAKE = "detector: {model: 'fake:3+2n', image_size: 320}\n"
@@ -227,3 +233,31 @@ cameras:
     assert report["cameras"]["bad"]["state"] == "failed"
     assert "object" in report["cameras"]["bad"]["reason"]
     assert report["cameras"]["good"]["captured"] > 20
+
+
+@pytest.mark.parametrize("fault", [{"fail_every": 3}, {"fail_after": 12}])
+def test_a_detector_that_fails_loses_no_frame(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: dict[str, int]
+) -> None:
+    def factory(_config: Config, clock: Clock) -> Callable[[], Detector]:
+        return lambda: FakeDetector(
+            "3+2n", clock=clock, image_size=320, fail_every=fault.get("fail_every", 0),
+            fail_after=fault.get("fail_after"),
+        )  # fmt: skip
+
+    monkeypatch.setattr(build, "detector_factory", factory)
+    # The sweep at start is not what fails here.
+    monkeypatch.setattr(
+        pipeline, "service_times", lambda *_args, **_more: {1: 0.005, 4: 0.011, 8: 0.019}
+    )
+    report = run_daemon(
+        tmp_path,
+        f"cameras: {{a: {{source: '{synthetic()}'}}, b: {{source: '{synthetic()}'}}}}\n",
+        4,
+    )
+    assert_accounted(report)
+    assert report["batches"]["failed"] > 0
+    assert bool(report["detector"]["degraded"]) == ("fail_after" in fault)
+    for camera in report["cameras"].values():
+        assert camera["detected"] + camera["tracked"] > 100
+        assert camera["detected"] + camera["detections_late"] > 0
