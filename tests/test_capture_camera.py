@@ -21,14 +21,14 @@ from vidserve.frames import Bucket, ByteArray, CameraState, DropReason, Frame, L
 
 
 def test_a_synthetic_camera_plays_at_its_pace_and_its_slots_show_the_truth() -> None:
-    url = "synthetic://?width=640&height=360&fps=30&objects=3&seed=5&duration_s=2"
+    url = "synthetic://?width=640&height=360&fps=30&objects=3&seed=5&duration_s=1.2"
     sink = CollectingSink(keyframe_every=5, keep_pixels=True)
     with running(sink, CameraSettings("gate", url)):
         sink.wait_state(CameraState.ENDED)
     assert sink.states() == [CameraState.CONNECTING, CameraState.RUNNING, CameraState.ENDED]
     sink.check_accounts("gate")
     frames = sink.of("gate")
-    assert len(frames) + sum(drop[3] for drop in sink.drops) >= 60
+    assert len(frames) + sum(drop[3] for drop in sink.drops) >= 36
     gaps = [
         b.captured_s - a.captured_s for a, b in itertools.pairwise(frames) if b.seq == a.seq + 1
     ]
@@ -108,12 +108,12 @@ def test_as_fast_as_possible_and_looped() -> None:
 
 
 def test_the_fps_limit_takes_no_numbers() -> None:
-    url = "synthetic://?duration_s=2&fps=30"
+    url = "synthetic://?duration_s=1&fps=30"
     sink = CollectingSink()
     with running(sink, CameraSettings("gate", url, fps_limit=10)):
         sink.wait_state(CameraState.ENDED)
     captured = len(sink.of("gate")) + sum(drop[3] for drop in sink.drops)
-    assert 17 <= captured <= 22
+    assert 7 <= captured <= 12
     sink.check_accounts("gate")
 
 
@@ -153,8 +153,11 @@ def test_a_hanging_read_is_a_stall_and_is_aborted() -> None:
     sink.check_accounts("gate")
 
 
-def test_a_deaf_reader_is_given_up_replaced_and_cannot_speak_again() -> None:
-    url = "synthetic://?fps=50&hang_after_s=0.2&deaf=1&hang_s=3"
+def test_a_deaf_reader_is_given_up_replaced_and_cannot_speak_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("vidserve.capture.camera.GRACE_S", 0.5)
+    url = "synthetic://?fps=50&hang_after_s=0.2&deaf=1&hang_s=2"
     sink = CollectingSink(keyframe_every=2)
     with running(sink, CameraSettings("gate", url, stall_s=0.3)) as (camera,):
         sink.wait(lambda: sink.states().count(CameraState.RUNNING) >= 2)
@@ -208,7 +211,7 @@ def test_a_refused_login_is_retried_slowly(caplog: pytest.LogCaptureFixture) -> 
         ),
     ):
         sink.wait_state(CameraState.UNAUTHORIZED)
-        time.sleep(1.5)  # long enough for the ordinary backoff to try again
+        time.sleep(1.0)  # long enough for the ordinary backoff to try again
     assert Refusing.attempts == 1
     assert len([r for r in caplog.records if "unauthorized" in r.getMessage()]) == 1
 
@@ -250,7 +253,7 @@ class UnconvertibleReader(SyntheticReader):
         arrival = super().read()
         if arrival is None:
             return None
-        return Arrival(Unconvertible(), arrival.received_s, arrival.pts_s, arrival.waited)
+        return Arrival(Unconvertible(), arrival.received_s, arrival.pts_s, arrival.waited_s)
 
 
 def test_a_conversion_error_drops_the_frame_and_keeps_the_slot(
@@ -288,9 +291,10 @@ class LiveReader(SyntheticReader):
         if arrival is None or arrival.pts_s is None:
             return arrival
         came_s = self._began_s + arrival.pts_s
-        waited = came_s > self._clock.now()
+        began_s = self._clock.now()
         self._clock.sleep_until(came_s)
-        return Arrival(arrival.picture, self._clock.now(), arrival.pts_s + 777.0, waited)
+        now_s = self._clock.now()
+        return Arrival(arrival.picture, now_s, arrival.pts_s + 777.0, now_s - began_s)
 
 
 class SleepySink(CollectingSink):
@@ -319,9 +323,32 @@ def test_a_late_thread_on_a_live_source_drops_the_stale_and_ages_stay_bounded() 
     sink.check_accounts("gate")
 
 
+class SlowSink(CollectingSink):
+    """Takes three frame periods for each frame."""
+
+    def frame(self, frame: Frame) -> None:
+        super().frame(frame)
+        time.sleep(0.1)
+
+
+def test_a_slow_consumer_of_a_live_source_never_builds_a_queue() -> None:
+    url = "synthetic://?fps=30&duration_s=100"
+    sink = SlowSink()
+    with running(
+        sink,
+        CameraSettings("gate", url),
+        factory=lambda settings, clock: LiveReader(url, clock),
+    ):
+        sink.wait(lambda: len(sink.frames) >= 15)
+    assert any(drop[2] is DropReason.STALE for drop in sink.drops)
+    assert all(f.ready_s - f.captured_s < 0.33 for f in sink.frames)
+    # The age does not grow: two seconds of source in two seconds of time.
+    assert sink.frames[-1].seq >= 2.0 * len(sink.frames)
+
+
 def test_dead_cameras_do_not_delay_a_good_one() -> None:
     dead = [
-        CameraSettings(f"dead{i}", "synthetic://?hang_after_s=0&deaf=1&hang_s=2", start_s=1.0)
+        CameraSettings(f"dead{i}", "synthetic://?hang_after_s=0&deaf=1&hang_s=1.5", start_s=1.0)
         for i in range(3)
     ]
     sink = CollectingSink()

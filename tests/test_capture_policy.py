@@ -151,12 +151,12 @@ def test_no_limit_lets_all_through() -> None:
 def test_lag_shows_a_backlog_and_says_when_the_packets_came() -> None:
     lag = SourceLag()
     for i in range(100):
-        sample = lag.sample(50.0 + i / 30, 1000.0 + i / 30 + 0.010)
+        sample = lag.sample(50.0 + i / 30, 1000.0 + i / 30 + 0.010, True)
         assert sample is not None and sample.lag_s == pytest.approx(0.0, abs=1e-6)
     # Our thread sleeps for two seconds, then reads sixty packets in no time.
     woke_s = 1000.0 + 100 / 30 + 2.0
     for i in range(100, 160):
-        sample = lag.sample(50.0 + i / 30, woke_s)
+        sample = lag.sample(50.0 + i / 30, woke_s, False)
         assert sample is not None
         assert sample.earliest_s == pytest.approx(1000.0 + i / 30 + 0.010)
         assert sample.lag_s == pytest.approx(woke_s - sample.earliest_s)
@@ -165,30 +165,47 @@ def test_lag_shows_a_backlog_and_says_when_the_packets_came() -> None:
 @pytest.mark.parametrize("jump_s", [5000.0, -3.0, -95443.0])
 def test_lag_starts_anew_at_a_jump(jump_s: float) -> None:
     lag = SourceLag()
-    lag.sample(10.0, 100.0)
-    after = lag.sample(10.0 + jump_s, 100.033)
+    lag.sample(10.0, 100.0, True)
+    after = lag.sample(10.0 + jump_s, 100.033, True)
     assert after is not None and after.lag_s == 0.0
-    assert lag.sample(None, 100.066) is None
+    assert lag.sample(None, 100.066, True) is None
 
 
-@given(st.lists(st.tuples(st.floats(0, 3), st.floats(-10, 10)), max_size=80))
-def test_lag_is_never_negative(arrivals: list[tuple[float, float]]) -> None:
+@given(st.lists(st.tuples(st.floats(0, 3), st.floats(-10, 10), st.booleans()), max_size=80))
+def test_lag_is_never_negative(arrivals: list[tuple[float, float, bool]]) -> None:
     lag = SourceLag()
     now_s = pts_s = 1000.0
-    for gap_s, step_s in arrivals:
+    for gap_s, step_s, waited in arrivals:
         now_s, pts_s = now_s + gap_s, pts_s + step_s
-        sample = lag.sample(pts_s, now_s)
-        assert sample is not None
-        assert sample.lag_s >= 0.0
-        assert sample.earliest_s <= now_s + 1e-6
+        sample = lag.sample(pts_s, now_s, waited)
+        if sample is not None:
+            assert sample.lag_s >= 0.0
+            assert sample.earliest_s <= now_s + 1e-6
+
+
+def test_timestamps_that_do_not_run_with_the_time_are_not_believed_until_they_do() -> None:
+    lag = SourceLag()
+    # 20 pictures a second, numbered as 25 a second.
+    samples = [lag.sample(i / 25, i / 20, True) for i in range(1000)]
+    assert all(sample is None for sample in samples[201:])
+    assert max(sample.lag_s for sample in samples[:200] if sample is not None) < 2.5
+    after = [lag.sample(40.0 + i / 20, 50.0 + i / 20, True) for i in range(500)]
+    assert after[-1] is not None and after[-1].lag_s < 0.001
+
+
+def test_our_own_slowness_does_not_make_timestamps_unbelievable() -> None:
+    lag = SourceLag()
+    for i in range(1000):  # a consumer at 20 a second of a source of 25: a growing backlog
+        sample = lag.sample(i / 25, i / 20, i == 0)
+    assert sample is not None and sample.lag_s == pytest.approx(999 / 20 - 999 / 25)
 
 
 def test_lag_forgets_after_a_minute() -> None:
     lag = SourceLag()
-    lag.sample(0.0, 0.0)
+    lag.sample(0.0, 0.0, True)
     sample = None
     for i in range(1, 70):
-        sample = lag.sample(float(i), i + 0.5)
+        sample = lag.sample(float(i), i + 0.5, True)
     assert sample is not None and sample.lag_s == 0.0
 
 

@@ -12,6 +12,7 @@ import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from vidserve.frames import Batch, BatchKind, Bucket, Frame
 from vidserve.scheduling.answering import AnswerDesk
@@ -68,9 +69,7 @@ class Camera:
     leaves_s: float = math.inf
 
 
-def steady(
-    name: str, fps: float, until_s: float, phase_s: float = 0.0, **kwargs: object
-) -> Camera:
+def steady(name: str, fps: float, until_s: float, phase_s: float = 0.0, **kwargs: object) -> Camera:
     """A camera of constant rate."""
     count = math.ceil((until_s - phase_s) * fps)
     arrivals_s = [phase_s + k / fps for k in range(count)]
@@ -158,15 +157,12 @@ class Bench:
     def run(self) -> Record:
         """Until nothing happens any more; then nothing may be left over."""
         for camera in self.cameras.values():
-            self._at(camera.comes_s, lambda _now_s, camera=camera: self._comes(camera))
+            self._at(camera.comes_s, partial(self._comes, camera))
             if math.isfinite(camera.leaves_s):
-                self._at(camera.leaves_s, lambda _now_s, camera=camera: self._leaves(camera))
+                self._at(camera.leaves_s, partial(self._leaves, camera))
             for seq, arrival_s in enumerate(camera.arrivals_s):
                 if camera.comes_s <= arrival_s < camera.leaves_s:
-                    self._at(
-                        arrival_s,
-                        lambda now_s, camera=camera, seq=seq: self._arrives(camera, seq, now_s),
-                    )
+                    self._at(arrival_s, partial(self._arrives, camera, seq))
         for second in range(1, math.floor(self._until_s) + 1):
             self._at(float(second), self._second)
         while self._events:
@@ -187,12 +183,10 @@ class Bench:
         self.sched.every_second(now_s)
         self._seconds(now_s)
 
-    def _comes(self, camera: Camera) -> None:
-        self.sched.add_camera(
-            camera.name, camera.weight, camera.interval_frames, camera.period_s
-        )
+    def _comes(self, camera: Camera, _now_s: float) -> None:
+        self.sched.add_camera(camera.name, camera.weight, camera.interval_frames, camera.period_s)
 
-    def _leaves(self, camera: Camera) -> None:
+    def _leaves(self, camera: Camera, _now_s: float) -> None:
         self._given_back(self.sched.remove_camera(camera.name))
         assert not self.sched.wants(camera.name, camera.leaves_s)
 
@@ -241,7 +235,10 @@ class Bench:
             self._wake_at(decision.until_s)
             return
         batch, n = decision, len(decision.frames)
-        assert 1 <= n <= largest[batch.bucket]
+        settings = self.sched.settings
+        assert 1 <= n <= min(largest[batch.bucket], settings.batch_max)
+        if settings.max_pixels is not None:
+            assert n == 1 or n * batch.bucket.pixels <= settings.max_pixels
         assert {self.cameras[f.camera].bucket for f in batch.frames} == {batch.bucket}
         assert len({f.camera for f in batch.frames}) == n
         assert all((f.camera, f.seq) in self._slots for f in batch.frames)
@@ -256,7 +253,7 @@ class Bench:
             lambda f: self.sched.still_in_time(f, self.cameras[f.camera].bucket, now_s),
         )
         number = len(self.record.batches) - 1
-        self._at(now_s + self._takes_s(batch), lambda end_s: self._done(batch, number, end_s))
+        self._at(now_s + self._takes_s(batch), partial(self._done, batch, number))
 
     def _done(self, batch: Batch, number: int, now_s: float) -> None:
         failed = self._fails(number)

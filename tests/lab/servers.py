@@ -244,3 +244,40 @@ def mjpeg_server(
         server.shutdown()
         server.server_close()
         thread.join(5.0)
+
+
+@contextlib.contextmanager
+def tcp_stream(path: Path, seconds: float) -> Iterator[str]:
+    """Sends a transport stream over plain TCP, spread evenly over ``seconds``, then hangs up.
+
+    One client at a time, each from the beginning. Yields the URL.
+    """
+    data = path.read_bytes()
+    over = threading.Event()
+    server = socket.create_server(("127.0.0.1", 0))
+    server.settimeout(0.1)
+
+    def serve() -> None:
+        while not over.is_set():
+            try:
+                client = server.accept()[0]
+            except TimeoutError:
+                continue
+            with client, contextlib.suppress(OSError):
+                began_s = time.monotonic()
+                sent = 0
+                while sent < len(data) and not over.wait(0.005):
+                    due = round(len(data) * min(1.0, (time.monotonic() - began_s) / seconds))
+                    due -= due % 188
+                    due = len(data) if due + 188 > len(data) else due
+                    client.sendall(data[sent:due])
+                    sent = max(sent, due)
+
+    thread = threading.Thread(target=serve, name="tcp-stream", daemon=True)
+    thread.start()
+    try:
+        yield f"tcp://127.0.0.1:{server.getsockname()[1]}"
+    finally:
+        over.set()
+        thread.join(5.0)
+        server.close()

@@ -134,7 +134,7 @@ class OpenCvReader:
             good, bgr = self._capture.retrieve()
             if good and bgr is not None and bgr.size:
                 picture = BgrPicture(np.asarray(bgr, np.uint8))
-                return Arrival(picture, received_s, None, received_s - began_s > 0.003)
+                return Arrival(picture, received_s, None, received_s - began_s)
             self.bad_packets += 1
         return None  # for a live source the worker calls this a lost connection
 

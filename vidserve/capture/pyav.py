@@ -36,9 +36,6 @@ AnyPacket: TypeAlias = "av.Packet[Any]"  # of any track; PyAV's class takes no [
 
 av.logging.set_level(None)
 
-# A read that returns within this did not wait: the packet lay in a buffer. Longer than taking
-# the interpreter lock back usually lasts, much shorter than a frame.
-WAITED_S = 0.003
 MAX_FPS = 240.0
 MOST_BAD_READS = 16
 # What follows a refused packet is built on a picture that is not there, though FFmpeg does not
@@ -47,6 +44,7 @@ MOST_BAD_READS = 16
 SMEARED_S = 10.0
 _MOST_PENDING = 32  # pictures in a decoder; H.264 and HEVC reorder at most 16
 _TS_DISCONT = 0x0200  # AVFMT_TS_DISCONT
+_NO_TIMESTAMPS = 0x0080  # AVFMT_NOTIMESTAMPS: FFmpeg invents them, at 25 a second
 _ATTACHED_PICTURE = 0x0400  # AV_DISPOSITION_ATTACHED_PIC: the cover of an audio file
 # How long FFmpeg looks at a live stream before it hands out the first packet. Its default,
 # five seconds, took 0.95 s of a 30 fps stream; the size comes with the first key picture anyhow.
@@ -77,6 +75,7 @@ class PyAvReader:
         self._reformatter = VideoReformatter()
         self._aborted = threading.Event()
         self.live = False
+        self._invented_pts = False
         self.nominal_fps: float | None = None
         self.bad_packets = 0
         self._opened_s = 0.0
@@ -86,10 +85,11 @@ class PyAvReader:
         self._ended = False
         self._peeked: AnyPacket | None = None
         self._decoded: deque[av.VideoFrame] = deque()
-        # pts of packets in the decoder -> when they were received, and whether that was awaited
-        self._pending: dict[int, tuple[float, bool]] = {}
-        self._latest: tuple[float, bool] = (0.0, True)
+        # pts of packets in the decoder -> when they were received, and how long that took
+        self._pending: dict[int, tuple[float, float]] = {}
+        self._latest: tuple[float, float] = (0.0, 0.0)
         self._smeared_until_s = float("-inf")
+        self._awaits_key_picture = False
         self._step_s: float | None = None
         self._last_pts_s: float | None = None
 
@@ -115,6 +115,7 @@ class PyAvReader:
             or container.duration <= 0
             or urlsplit(self._source).scheme.lower() not in ("http", "https", "ftp", "sftp")
         )
+        self._invented_pts = self.live and bool(container.format.flags & _NO_TIMESTAMPS)
         context = stream.codec_context
         context.thread_type = "SLICE"
         context.thread_count = 1
@@ -190,10 +191,10 @@ class PyAvReader:
                 self._check_patience()
         frame = self._decoded.popleft()
         pts = frame.pts if frame.pts is not None else frame.dts
-        received_s, waited = self._latest
+        received_s, waited_s = self._latest
         if pts is not None:
-            received_s, waited = self._pending.pop(pts, self._latest)
-        pts_s = self._seconds(pts)
+            received_s, waited_s = self._pending.pop(pts, self._latest)
+        pts_s = None if self._invented_pts else self._seconds(pts)
         self._measure_step(pts_s)
         self._picture_s = self._clock.now()
         self._pictures += 1
@@ -201,7 +202,7 @@ class PyAvReader:
             self._smeared_until_s = float("-inf")
         smeared = self._picture_s < self._smeared_until_s
         picture = AvPicture(frame, self._reformatter, frame.is_corrupt or smeared)
-        return Arrival(picture, received_s, pts_s, waited)
+        return Arrival(picture, received_s, pts_s, waited_s)
 
     def rewind(self) -> None:
         container, stream = self._container, self._stream
@@ -238,6 +239,7 @@ class PyAvReader:
         self._peeked = None
         self._ended = False
         self._smeared_until_s = float("-inf")
+        self._awaits_key_picture = False
         self._pictures = 0
         self._sought = False
         self._last_pts_s = None
@@ -245,6 +247,19 @@ class PyAvReader:
     def _reopen(self) -> None:
         self.close()
         self.open()
+
+    @property
+    def _is_indexed(self) -> bool:
+        """A file such as MP4 or Matroska: after damage it goes on at its next key picture.
+
+        One whose very first picture is refused is taken for unusable. Broadcast formats and
+        streams are made to be joined anywhere: their decoder is left to it, and what it makes
+        of the damage is marked.
+        """
+        container = self._container
+        return (
+            not self._is_url and container is not None and not container.format.flags & _TS_DISCONT
+        )
 
     def _name(self) -> str:
         return without_login(self._source) if self._is_url else self._source
@@ -292,7 +307,7 @@ class PyAvReader:
                 failure = self._lost(error)
             else:
                 now_s = self._clock.now()
-                self._latest = (now_s, now_s - began_s > WAITED_S)
+                self._latest = (now_s, now_s - began_s)
                 return packet
             raise failure
         return None
@@ -306,6 +321,10 @@ class PyAvReader:
     def _decode(self, packet: AnyPacket) -> None:
         if packet.size == 0 and packet.pts is not None:
             return  # an empty sample; to the decoder it would mean the end
+        if self._awaits_key_picture and packet.size:
+            if not packet.is_keyframe:
+                return
+            self._awaits_key_picture = False
         if packet.pts is not None:
             if len(self._pending) >= _MOST_PENDING:
                 # Its picture never came. The oldest, not the smallest: timestamps may jump.
@@ -320,6 +339,12 @@ class PyAvReader:
             self._smeared_until_s = self._clock.now() + SMEARED_S
             if packet.pts is not None:
                 self._pending.pop(packet.pts, None)
+            if self._is_indexed:
+                # What follows rests on a picture that is not there: begin anew.
+                self._track.codec_context.flush_buffers()
+                self._pending.clear()
+                self._awaits_key_picture = True
+                self._ended = not self._pictures
 
     def _check_patience(self) -> None:
         """Packets come, but no picture."""

@@ -41,16 +41,17 @@ class Arrival:
 
     Attributes:
         picture: The decoded picture.
-        received_s: Monotonic time at which its last packet was received, before decoding.
+        received_s: Monotonic time at which its last packet was read, before decoding.
         pts_s: Presentation time in the stream's own seconds; None where the stream has none.
-        waited: Whether the read had to wait for that packet. False means that it already lay
-            in a buffer: the thread is behind.
+        waited_s: How long the read of that packet took. Near 0 it already lay in a buffer: the
+            thread is behind. Who stamps it decides (it takes a while to get the interpreter
+            lock back, too).
     """
 
     picture: Picture
     received_s: float
     pts_s: float | None
-    waited: bool
+    waited_s: float
 
 
 class Reader(Protocol):

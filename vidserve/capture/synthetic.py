@@ -231,7 +231,7 @@ class SyntheticReader:
         corrupt = options.corrupt_every > 0 and (self._index + 1) % options.corrupt_every == 0
         self._index += 1
         picture = SyntheticPicture(self.scene, pts_s, corrupt)
-        return Arrival(picture, self._clock.now(), pts_s, waited=True)
+        return Arrival(picture, self._clock.now(), pts_s, waited_s=0.0)
 
     def _hang(self) -> None:
         if not self._options.deaf:

@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 LAG_EVERY_S = 1.0
 SETTLE_S = 2.0
+PAUSE_S = 0.003  # a read that took longer had to wait
+LONG_WAIT_S = 0.015
 
 
 class Phase(enum.Enum):
@@ -300,11 +302,12 @@ class _Timing:
         captured_s = arrival.received_s
         reason = None
         if self._source_lag is not None:
-            sample = self._source_lag.sample(arrival.pts_s, arrival.received_s)
+            paused = arrival.waited_s > PAUSE_S
+            sample = self._source_lag.sample(arrival.pts_s, arrival.received_s, paused)
             self.lag_s = sample.lag_s if sample is not None else None
-            if not self._settle(arrival):
+            if not self._settle(arrival, paused):
                 reason = DropReason.STALE
-            if sample is not None and not arrival.waited:
+            if sample is not None and not self._awaited(arrival, sample.earliest_s):
                 # The packet lay in a buffer: it came when its pts says, not when we looked.
                 captured_s = min(sample.earliest_s, arrival.received_s)
                 if sample.lag_s > self._settings.budget_s:
@@ -313,10 +316,20 @@ class _Timing:
         self._last_captured_s = captured_s
         return captured_s, reason, 0
 
-    def _settle(self, arrival: Arrival) -> bool:
+    def _awaited(self, arrival: Arrival, earliest_s: float) -> bool:
+        """Whether the packet came while we were waiting for it, so that we saw it come.
+
+        If we began to wait before it can have come at the earliest, the network was late, not
+        we. If we began later, only a wait that is too long for anything else proves it: taking
+        the interpreter lock back takes a switch interval (5 ms) for each thread in the way.
+        """
+        began_s = arrival.received_s - arrival.waited_s
+        return arrival.waited_s > LONG_WAIT_S or began_s <= earliest_s + PAUSE_S
+
+    def _settle(self, arrival: Arrival, paused: bool) -> bool:
         """Whether the pictures that lay ready when the stream was opened are read away."""
         if self._began_s is None:
             self._began_s = arrival.received_s
         late = arrival.received_s - self._began_s > SETTLE_S  # a source without any pause
-        self._settled = self._settled or arrival.waited or late
+        self._settled = self._settled or paused or late
         return self._settled
