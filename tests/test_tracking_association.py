@@ -39,6 +39,21 @@ def test_the_gate_opens_with_time() -> None:
     assert costs(later, moved, alike(1, 1))[0, 0] < APART_COST
 
 
+def test_of_two_boxes_that_do_not_overlap_the_nearer_is_cheaper() -> None:
+    motion = Motion.starting(boxes((100, 100, 10, 10))).predicted(0.5)
+    near, far = costs(motion, boxes((112, 100, 10, 10), (118, 100, 10, 10)), alike(1, 2))[0]
+    assert near < far < APART_COST
+
+
+def test_a_long_lost_track_does_not_reach_across_the_street() -> None:
+    """After 2 s nearly all is likely enough for the filter; one standard deviation is near."""
+    motion = Motion.starting(boxes((100, 100, 40, 100))).predicted(2.0)
+    spread_px = float(np.sqrt(motion.pp[0, 0]))
+    near, far = boxes((100 + spread_px, 100, 40, 100), (100 + 2 * spread_px, 100, 40, 100))
+    assert costs(motion, near[None], alike(1, 1))[0, 0] < APART_COST
+    assert costs(motion, far[None], alike(1, 1))[0, 0] == APART_COST
+
+
 def test_a_box_of_quite_another_size_is_another_object() -> None:
     motion = Motion.starting(boxes((100, 100, 40, 100))).predicted(0.1)
     assert costs(motion, boxes((100, 100, 10, 25)), alike(1, 1))[0, 0] == APART_COST

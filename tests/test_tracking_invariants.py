@@ -46,12 +46,11 @@ def test_promises(steps: list[tuple[float, Detections, tuple[int, int], float]])
     tracker = Tracker(TrackerSettings())
     time_s = 100.0
     seen_boxes = 0
-    last_new_id = 0
-    known: set[int] = set()
     for number, (dt_s, found, picture, ask_s) in enumerate(steps, 1):
         time_s += dt_s
         seen_boxes += len(found)
-        before = tracker.last_detection_s
+        before, born_before = tracker.last_detection_s, tracker.counters.born
+        begun_until_s = time_s if before is None else before
         tracker.apply(time_s, found, picture)
         assert tracker.last_detection_s is not None
         assert before is None or tracker.last_detection_s >= before
@@ -70,13 +69,12 @@ def test_promises(steps: list[tuple[float, Detections, tuple[int, int], float]])
             assert (tracks.boxes >= 0.0).all()
             if asked_size is not None:
                 assert (tracks.boxes <= np.array(asked_size * 2)).all()
-            ids = tracks.ids.tolist()
-            assert len(set(ids)) == n
-            new = sorted(set(ids) - known)
-            assert all(name > last_new_id for name in new), "an id once used is not new again"
-            known.update(new)
-            last_new_id = max(known, default=0)
-            assert last_new_id <= tracker.counters.born
+            assert len(set(tracks.ids.tolist())) == n
+            assert ((tracks.ids >= 1) & (tracks.ids <= tracker.counters.born)).all()
+            # An id given before this detection belongs to a track begun before it.
+            old = tracks.ids <= born_before
+            begun_s = time_s + ask_s - tracks.ages_s[old].astype(np.float64)
+            assert (begun_s <= min(begun_until_s, time_s + ask_s) + 1e-6 * abs(time_s) + 1e-3).all()
         counters = tracker.counters
         assert counters.applied + counters.discarded == number
         assert counters.ended <= counters.born <= seen_boxes

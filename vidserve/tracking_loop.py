@@ -270,7 +270,7 @@ class TrackingLoop:
             frame=frame,
             detected=detected,
             detection_age_s=None if last_s is None else max(frame.captured_s - last_s, 0.0),
-            tracks=tracker.at(frame.captured_s),
+            tracks=tracker.at(frame.captured_s, (frame.width, frame.height)),
             age_s=now_s - frame.captured_s,
         )
         if camera.rate.wants(answer):

@@ -30,8 +30,10 @@ DEFAULT_CONFIDENCE = 0.35
 # Seen once, but with a score this far between its level and 1: no second look needed.
 STRONG = 0.5
 # A single miss is forgiven, so that boxes do not blink, if the last hit is at most this old;
-# with more time between detections a box nobody confirmed is wrong too often (on ../shared/mot,
-# one detection in five: at 30 fps no difference, at 14 and 7 fps 4 to 10 points of MOTA).
+# later a box that nobody confirmed is wrong too often. Measured on ../shared/mot, one detection
+# in five: forgiving at 7 to 14 fps (0.36 to 0.7 s) costs 6 to 9 points of MOTA; at 25 to 30 fps
+# (0.17 to 0.2 s) it brings 1 to 4 with a fixed camera and a good detector, and costs 5 to 10
+# otherwise: the price of not blinking.
 FORGIVEN_S = 0.25
 # Detections may become rare (a quiet scene, overload): whatever ``lost_s`` says, a lost track
 # lives for this many detection intervals, and without detections tracks stay published for
@@ -40,7 +42,7 @@ PATIENCE = 2.5
 # An interval between detections is the median of the last so many.
 INTERVALS = 7
 # How far a rate is trusted when boxes are carried: a rate whose square is below this share of
-# its variance is mostly held at zero. Free on moving objects, calms still ones.
+# its variance is mostly held at zero. Calms still objects and costs moving ones nothing measurable.
 HOLD = 0.2
 # A picture whose aspect ratio changed by less than this shows the same view in other pixels.
 SAME_SHAPE = 0.02
