@@ -125,6 +125,7 @@ def test_the_broker_dies_in_mid_run_and_comes_back(tmp_path: Path, camera: str) 
                 wait_for(lambda: seen.count("vidserve/yard/detections", 5), "answers")
         mqtt = running.report["mqtt"]
         assert_accounted(running.report)
+        assert mqtt["connected"] and mqtt["reason"] == ""  # before it was put away
         assert mqtt["reconnects"] == 1
         assert mqtt["outbox_peak"] >= 50
 

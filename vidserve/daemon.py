@@ -341,7 +341,7 @@ class Daemon:
         pipeline = self._pipeline
         assert pipeline is not None
         self._notifier.stopping()
-        states = {name: c["state"] for name, c in pipeline.snapshot()["cameras"].items()}
+        before = self.snapshot()
         for camera in self._cameras.values():
             camera.request_stop()
         if not pipeline.drain(_DRAIN_S):
@@ -357,8 +357,12 @@ class Daemon:
             self._put(messages.camera_status_message(gone))
         self._stop_outputs()
         report = self.snapshot()
-        for name, state in states.items():
-            report["cameras"][name]["state"] = state
+        # How things stood, not how they were put away.
+        for name, numbers in before["cameras"].items():
+            report["cameras"][name].update(state=numbers["state"], reason=numbers["reason"])
+        for output in self._outputs:
+            ways = before[output.name]
+            report[output.name].update(connected=ways["connected"], reason=ways["reason"])
         report["unaccounted"] = unaccounted
         self._stop_broker()
         gc.unfreeze()

@@ -79,7 +79,7 @@ class DetectorConfig(_Model):
         default=None, description="Labels to publish; absent: all of the model."
     )
     backend: Annotated[Literal["auto", "torch"], AsText] = Field(
-        default="auto", description="auto or torch: in this version a .pt runs in PyTorch with both."
+        default="auto", description="auto or torch: both run a .pt in PyTorch in this version."
     )
 
 
