@@ -93,7 +93,7 @@ def run(
     check_libraries()
     if report is not None and not report.absolute().parent.is_dir():
         _fail(f"--report: the folder {report.absolute().parent} does not exist", 2)
-    from vidserve.daemon import Daemon
+    from vidserve.daemon import Daemon, exit_code
     from vidserve.errors import ConfigError
 
     daemon = Daemon(result)
@@ -106,7 +106,7 @@ def run(
         _leave(str(error), 1, daemon.hung)
     if report is not None:
         _write_report(report, numbers)
-    _leave("", 1 if numbers.get("unaccounted") else 0, daemon.hung)
+    _leave("", exit_code(numbers), daemon.hung)
 
 
 @app.command()

@@ -13,14 +13,14 @@ from vidserve.capture.camera import CameraThread
 from vidserve.capture.source import open_reader
 from vidserve.clock import Clock, RealClock
 from vidserve.config import Config, LoadResult, check_labels
-from vidserve.errors import ConfigError, VidserveError
+from vidserve.errors import ConfigError
 from vidserve.frames import CameraState, CameraStatus
 from vidserve.pipeline import Pipeline
 from vidserve.publishing import messages
 from vidserve.publishing.broker import EmbeddedBroker
 from vidserve.publishing.output import Message, Output
 from vidserve.systemd import Notifier
-from vidserve.telemetry.process import process_snapshot
+from vidserve.telemetry import report
 from vidserve.telemetry.stats import Snapshot
 from vidserve.tracking.filtering import DetectionFilter
 from vidserve.tracking_loop import CameraPolicy
@@ -257,11 +257,7 @@ class Daemon:
         for name, camera in self._cameras.items():
             if name in snapshot["cameras"]:
                 snapshot["cameras"][name]["threads_given_up"] = camera.given_up
-        snapshot["mqtt"] = self._output_numbers("mqtt")
-        if any(output.name == "jsonl" for output in self._outputs):
-            snapshot["jsonl"] = self._output_numbers("jsonl")
-        snapshot["process"] = process_snapshot()
-        return snapshot
+        return report.complete(snapshot, self._outputs)
 
     def in_view(self) -> dict[str, Mapping[str, int]]:
         """Objects by label that each camera's last answer showed. Any thread."""
@@ -269,27 +265,6 @@ class Daemon:
         if pipeline is None or pipeline.tracking is None:
             return {}
         return {name: pipeline.tracking.in_view(name) for name in self._cameras}
-
-    def _output_numbers(self, name: str) -> Snapshot:
-        for output in self._outputs:
-            if output.name == name:
-                stats = output.stats()
-                return {
-                    "connected": stats.connected,
-                    "published": stats.published,
-                    "dropped": dict(stats.dropped),
-                    "reconnects": stats.reconnects,
-                    "outbox_peak": stats.outbox_peak,
-                    "reason": stats.reason,
-                }
-        return {
-            "connected": False,
-            "published": 0,
-            "dropped": {},
-            "reconnects": 0,
-            "outbox_peak": 0,
-            "reason": "not configured",
-        }
 
     def _publish_stats(self) -> None:
         snapshot = self.snapshot()
@@ -356,17 +331,12 @@ class Daemon:
             gone = CameraStatus(name, CameraState.DISABLED, "vidserve is stopped", wall_s)
             self._put(messages.camera_status_message(gone))
         self._stop_outputs()
-        report = self.snapshot()
-        # How things stood, not how they were put away.
-        for name, numbers in before["cameras"].items():
-            report["cameras"][name].update(state=numbers["state"], reason=numbers["reason"])
-        for output in self._outputs:
-            ways = before[output.name]
-            report[output.name].update(connected=ways["connected"], reason=ways["reason"])
-        report["unaccounted"] = unaccounted
+        final = self.snapshot()
+        report.as_it_stood(final, before)
+        final["unaccounted"] = unaccounted
         self._stop_broker()
         gc.unfreeze()
-        return report
+        return final
 
     def _put_away(self, limit_s: float) -> None:
         """End whatever was started of a run that never became ready."""
@@ -406,11 +376,6 @@ class Daemon:
             self._broker.stop()
 
 
-def exit_code(report: Snapshot) -> int:
+def exit_code(numbers: Snapshot) -> int:
     """0, or 1 if frames are unaccounted for."""
-    return 1 if report.get("unaccounted") else 0
-
-
-def explain(error: VidserveError) -> str:
-    """For the terminal: what is wrong, without a traceback."""
-    return f"vidserve: {error}"
+    return 1 if numbers.get("unaccounted") else 0

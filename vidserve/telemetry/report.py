@@ -1,0 +1,50 @@
+"""The report: the snapshot of the stages, with the outputs and what the process costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vidserve.publishing.output import Output
+from vidserve.telemetry.process import process_snapshot
+from vidserve.telemetry.stats import Snapshot
+
+
+def complete(stages: Snapshot, outputs: Sequence[Output]) -> Snapshot:
+    """The snapshot of the stages with ``mqtt`` (always), ``jsonl`` (if there) and ``process``."""
+    report = {**stages, "mqtt": _NO_OUTPUT}
+    for output in outputs:
+        report[output.name] = _numbers(output)
+    report["process"] = process_snapshot()
+    return report
+
+
+def as_it_stood(report: Snapshot, before: Snapshot) -> None:
+    """Put in how cameras and outputs stood before draining, not how they were put away."""
+    for name, camera in before["cameras"].items():
+        report["cameras"][name].update(state=camera["state"], reason=camera["reason"])
+    for name in ("mqtt", "jsonl"):
+        if name in before:
+            connected, reason = before[name]["connected"], before[name]["reason"]
+            report[name] = {**report[name], "connected": connected, "reason": reason}
+
+
+def _numbers(output: Output) -> Snapshot:
+    stats = output.stats()
+    return {
+        "connected": stats.connected,
+        "published": stats.published,
+        "dropped": dict(stats.dropped),
+        "reconnects": stats.reconnects,
+        "outbox_peak": stats.outbox_peak,
+        "reason": stats.reason,
+    }
+
+
+_NO_OUTPUT: Snapshot = {
+    "connected": False,
+    "published": 0,
+    "dropped": {},
+    "reconnects": 0,
+    "outbox_peak": 0,
+    "reason": "not configured",
+}
