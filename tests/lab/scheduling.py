@@ -22,6 +22,7 @@ from vidserve.scheduling.service_time import ServiceTimes
 WIDE = Bucket(384, 640)
 TALL = Bucket(640, 384)
 SMALL = Bucket(192, 320)
+PERIOD_S = 1 / 30
 EPSILON_S = 1e-9
 
 
@@ -45,6 +46,33 @@ def scheduler(
     for bucket, table_s in (tables or {WIDE: linear(3, 2), TALL: linear(3, 2)}).items():
         times.set_table(bucket, table_s)
     return Scheduler(settings, times)
+
+
+def dispatched(sched: Scheduler, now_s: float) -> Batch:
+    """The batch that goes now."""
+    decision = sched.next_batch(now_s)
+    assert isinstance(decision, Batch), decision
+    return decision
+
+
+def waits(sched: Scheduler, now_s: float) -> float:
+    """Nothing goes now: until when not."""
+    decision = sched.next_batch(now_s)
+    assert isinstance(decision, Wait), decision
+    assert decision.until_s > now_s
+    return decision.until_s
+
+
+def names(batch: Batch) -> list[str]:
+    """The cameras of a batch."""
+    return [f.camera for f in batch.frames]
+
+
+def with_cameras(sched: Scheduler, *cameras: str, weight: float = 1.0) -> Scheduler:
+    """Cameras at 30 fps, a keyframe every fifth frame."""
+    for camera in cameras:
+        sched.add_camera(camera, weight, 5, PERIOD_S)
+    return sched
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,13 +199,16 @@ class Bench:
             self._settle(self.desk.take_ready(now_s), now_s)
             self._ask(now_s)
             self._wake_at(self.desk.next_wake_s())
-        end_s = max((f.captured_s for fs in self.record.captured.values() for f in fs), default=0)
         assert not self._open, f"never settled: {sorted(self._open)[:5]}"
         assert len(self.desk) == 0
         for name in self.cameras:
             self._given_back(self.sched.remove_camera(name))
-        assert not self._slots, f"slots never given back at {end_s}: {self._slots}"
+        assert not self._slots, f"slots never given back: {self._slots}"
         return self.record
+
+    def withdraw(self, camera: str) -> None:
+        """The camera's connection broke; it goes on with its next frame."""
+        self._given_back(self.sched.withdraw(camera))
 
     def _second(self, now_s: float) -> None:
         self.sched.every_second(now_s)

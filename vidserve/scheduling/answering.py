@@ -46,7 +46,14 @@ class AnswerDesk:
         standing = _Standing.OFFERED if offered_in_time else _Standing.READY
         entry = _Entry(frame, answer_by_s, standing)
         self._entries[frame.camera, frame.seq] = entry
-        self._queues.setdefault(frame.camera, deque()).append(entry)
+        queue = self._queues.setdefault(frame.camera, deque())
+        # What follows an answer may take longer now than when older frames came: they must not
+        # hold this one beyond its own answer time.
+        for older in reversed(queue):
+            if older.answer_by_s <= answer_by_s:
+                break
+            older.answer_by_s = answer_by_s
+        queue.append(entry)
 
     def give_up(self, frame: Frame) -> None:
         """The frame will not be detected in time (superseded, withdrawn, its batch failed)."""

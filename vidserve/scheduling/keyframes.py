@@ -29,6 +29,7 @@ class CameraPlan:
         "_intervals_seen",
         "_newest_s",
         "doubt",
+        "gap_from_s",
         "interval_frames",
         "last_s",
         "name",
@@ -48,6 +49,9 @@ class CameraPlan:
         self.stretch = 1.0
         self.doubt = 0.0
         self.last_s: float | None = None
+        # Unlike ``last_s`` never moved by ``stagger``: the last frame that really went to the
+        # detector, before that the first one offered.
+        self.gap_from_s: float | None = None
         self.staggered_interval_s: float | None = None
         self._intervals_seen = 0 if period_s is None else 10
         self._newest_s: float | None = None
@@ -104,12 +108,9 @@ def stagger(plans: Iterable[CameraPlan], group_size: int, now_s: float) -> None:
     every 5th frame in one phase are 44 % late with an eager FIFO; one phase per camera gives
     batches of 1.)
     """
-    by_interval: dict[int, list[CameraPlan]] = {}
-    for plan in plans:
-        # Equal within 10 %: measured periods are never equal to the last digit.
-        by_interval.setdefault(round(math.log(plan.interval_s) / 0.1), []).append(plan)
-    for alike in by_interval.values():
-        period_s = sum(plan.period_s for plan in alike) / len(alike)
+    for alike in _alike(plans):
+        # The shortest: cameras of one interval may have quite different frame rates.
+        period_s = min(plan.period_s for plan in alike)
         ordered, origin_s = _by_phase(alike, period_s)
         groups = math.ceil(len(ordered) / group_size)
         # The first frame of the first camera after now, less half a period: see ``due``.
@@ -120,6 +121,17 @@ def stagger(plans: Iterable[CameraPlan], group_size: int, now_s: float) -> None:
             phase_s = (plan.phase_s(period_s) - origin_s) % period_s
             plan.last_s = first_due_s + phase_s - plan.interval_s
             plan.staggered_interval_s = plan.interval_s
+
+
+def _alike(plans: Iterable[CameraPlan]) -> list[list[CameraPlan]]:
+    """Cameras of equal interval, within 10 %: measured periods differ in the last digits."""
+    found: list[list[CameraPlan]] = []
+    for plan in sorted(plans, key=lambda plan: plan.interval_s):
+        if found and plan.interval_s <= 1.1 * found[-1][0].interval_s:
+            found[-1].append(plan)
+        else:
+            found.append([plan])
+    return found
 
 
 def _by_phase(alike: list[CameraPlan], period_s: float) -> tuple[list[CameraPlan], float]:

@@ -86,6 +86,20 @@ class _Candidate:
         self.value = 0.0
 
 
+def _neglected_from_s(candidate: _Candidate) -> float:
+    """From when on its camera has waited two intervals.
+
+    Its frames lose every race, such as one of two cameras in the same phase of which a batch of
+    one fits into the budget: an idle detector then serves it late rather than not at all.
+    """
+    plan = candidate.plan
+    return math.inf if plan.last_s is None else plan.last_s + 2.0 * plan.interval_s
+
+
+def _neglected(candidate: _Candidate, now_s: float) -> bool:
+    return now_s >= _neglected_from_s(candidate)
+
+
 class _Second:
     """What happened since the last whole second, for overload control."""
 
@@ -137,7 +151,7 @@ class Scheduler:
         self._buckets.pop(camera, None)
         plan = self._plans.get(camera)
         if plan is not None:
-            plan.last_s = None
+            plan.last_s = plan.gap_from_s = None
         return None if candidate is None else candidate.frame
 
     def remove_camera(self, camera: str) -> Frame | None:
@@ -209,12 +223,20 @@ class Scheduler:
         if plan is None or plan.weight <= 0:
             return False
         plan.saw(captured_s)
-        return plan.due(captured_s)
+        if plan.due(captured_s):
+            return True
+        # New phases or a stretched interval must not break the promise of the largest gap.
+        gap_from_s = plan.gap_from_s
+        if gap_from_s is None:
+            return False
+        return captured_s - gap_from_s >= self.settings.max_gap_s - 0.5 * plan.period_s
 
     def offer(self, frame: Frame, bucket: Bucket, now_s: float) -> Offer:
         """Offer a keyframe; the camera's older undispatched one is given back."""
         old = self._waiting.pop(frame.camera, None)
         plan = self._plans[frame.camera]
+        if plan.gap_from_s is None:
+            plan.gap_from_s = frame.captured_s
         candidate = _Candidate(frame, bucket, plan, self.answer_by(frame), now_s)
         first_s = self.service_times.planned(bucket)[1]
         candidate.never_in_time = now_s + first_s > candidate.answer_by_s
@@ -243,7 +265,10 @@ class Scheduler:
         chosen = self._best_in_time(candidates, now_s)
         starving = self._corrections(candidates, now_s, only_starving=True)
         if starving and not any(c in starving for c in chosen):
-            return self._dispatch(starving, BatchKind.CORRECTION, now_s)
+            end_s = now_s + self.service_times.planned(starving[0].bucket)[len(starving)]
+            in_time = all(c.answer_by_s >= end_s for c in starving)
+            kind = BatchKind.IN_TIME if in_time else BatchKind.CORRECTION
+            return self._dispatch(starving, kind, now_s)
         if chosen:
             hold_until_s = self._hold_until(chosen, now_s)
             if hold_until_s > now_s:
@@ -252,7 +277,7 @@ class Scheduler:
         late = self._corrections(candidates, now_s, only_starving=False)
         if late:
             return self._dispatch(late, BatchKind.CORRECTION, now_s)
-        return Wait(self._starving_at(candidates))
+        return Wait(self._neglected_at(candidates))
 
     def finished(self, batch: Batch, now_s: float, failed: bool = False) -> None:
         """The detector is done with a batch, or has failed on it (no time is learnt then)."""
@@ -313,39 +338,46 @@ class Scheduler:
         )
         # Waiting for a camera that is not due before then would only cost time.
         for plan in self._plans.values():
-            if plan.name not in self._waiting and plan.weight > 0 and plan.last_s is not None:
-                if plan.last_s + plan.interval_s - 0.5 * plan.period_s <= until_s:
-                    return until_s
+            if plan.name in self._waiting or plan.weight <= 0 or plan.last_s is None:
+                continue
+            if self._buckets.get(plan.name, bucket) != bucket:
+                continue
+            if plan.last_s + plan.interval_s - 0.5 * plan.period_s <= until_s:
+                return until_s
         return now_s
 
     def _corrections(
         self, candidates: list[_Candidate], now_s: float, only_starving: bool
     ) -> list[_Candidate]:
-        """Frames to detect too late: of starving cameras, or that never could be in time."""
+        """Frames to detect too late: starving, neglected, or such that never were in time."""
         max_gap_s = self.settings.max_gap_s
         starving = [c for c in candidates if now_s >= self._last_s(c) + max_gap_s]
         if only_starving and not starving:
             return []
-        late = [c for c in candidates if c.never_in_time or c in starving]
+        late = [c for c in candidates if c.never_in_time or c in starving or _neglected(c, now_s)]
         if not late:
             return []
-        late.sort(key=lambda c: c.value, reverse=True)
-        bucket = (starving or late)[0].bucket
+        # Starving ones first, whatever the weights: worth alone would leave a light camera out.
+        late.sort(key=lambda c: (c in starving, c.value), reverse=True)
+        bucket = late[0].bucket
         return [c for c in late if c.bucket == bucket][: self.largest_batch(bucket)]
 
     def _last_s(self, candidate: _Candidate) -> float:
-        last_s = candidate.plan.last_s
-        return candidate.frame.captured_s if last_s is None else last_s
+        """Where the gap of its camera began."""
+        gap_from_s = candidate.plan.gap_from_s
+        return candidate.frame.captured_s if gap_from_s is None else gap_from_s
 
-    def _starving_at(self, candidates: list[_Candidate]) -> float:
-        """When the first of them will have waited ``max_gap_s``."""
-        return min(self._last_s(c) + self.settings.max_gap_s for c in candidates)
+    def _neglected_at(self, candidates: list[_Candidate]) -> float:
+        """When the idle detector should take the first of them, in time or not."""
+        return min(
+            min(self._last_s(c) + self.settings.max_gap_s, _neglected_from_s(c)) for c in candidates
+        )
 
     def _dispatch(self, chosen: list[_Candidate], kind: BatchKind, now_s: float) -> Batch:
         bucket = chosen[0].bucket
         for candidate in chosen:
             del self._waiting[candidate.frame.camera]
-            candidate.plan.last_s = candidate.frame.captured_s
+            candidate.plan.last_s = candidate.plan.gap_from_s = candidate.frame.captured_s
         expected_s = self.service_times.expected(bucket)[len(chosen)]
         self._free_at_s = now_s + expected_s
         return Batch(

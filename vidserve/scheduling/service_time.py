@@ -10,6 +10,7 @@ Pure: no clock, no threads. The scheduler calls it under its lock.
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections import deque
@@ -19,6 +20,7 @@ from vidserve.frames import Bucket
 
 _RECENT = 31
 _SHAPE_GAIN = 0.1
+_SETTLED = 1.15
 _MARGIN_GAIN = 0.05
 _MARGIN_START, _MARGIN_MIN, _MARGIN_MAX = 0.12, 0.02, 0.6
 _RATIO_MIN, _RATIO_MAX = 0.05, 20.0
@@ -29,7 +31,8 @@ class _Curve:
 
     def __init__(self, table_s: Mapping[int, float], n_max: int) -> None:
         self.table_s = _filled(table_s, n_max)
-        self.ratios: deque[float] = deque(maxlen=_RECENT)
+        # The sweep counts as some batches: a spike at the start must not be the median.
+        self.ratios: deque[float] = deque([1.0] * 5, maxlen=_RECENT)
         self.scale = 1.0
         self.margin = _MARGIN_START
         self.expected: tuple[float, ...] = ()
@@ -50,8 +53,11 @@ class _Curve:
         ratio = min(max(took_s / self.table_s[n - 1], _RATIO_MIN), _RATIO_MAX)
         self.ratios.append(ratio)
         self.scale = statistics.median(self.ratios)
-        off_shape = min(max(ratio / self.scale, 0.8), 1.25)
-        self.table_s[n - 1] *= off_shape**_SHAPE_GAIN
+        # While the whole detector becomes slower or faster, the median lags: that is no shape.
+        newest = statistics.median(itertools.islice(self.ratios, len(self.ratios) - 5, None))
+        if 1 / _SETTLED < newest / self.scale < _SETTLED:
+            off_shape = min(max(ratio / self.scale, 0.8), 1.25)
+            self.table_s[n - 1] *= off_shape**_SHAPE_GAIN
         self.refresh()
 
 

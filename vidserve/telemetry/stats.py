@@ -129,7 +129,9 @@ class CameraStats:
                 "fps": round(counts.captured / seen_s, 2),
                 "detections_per_s": round(self._applied / seen_s, 2),
                 "max_detection_gap_s": (
-                    None if self._applied == 0 else round(max(self._max_gap_s, since_s), 3)
+                    None
+                    if counts.captured == self._applied == 0
+                    else round(max(self._max_gap_s, since_s), 3)
                 ),
                 "source_lag_ms": None if lag_s is None else round(lag_s * 1000, 1),
                 "reader_delay_ms": round(self._reader_delay_s * 1000, 1),
@@ -150,7 +152,6 @@ class RunStats:
     """Numbers of a whole run from readiness on.
 
     Args:
-        cameras: Names; a camera that comes later is added by ``camera``.
         budget_s: From capture to hand-over.
         batch_max: For the fill ratio.
         started_s: When the daemon was ready (monotonic).
