@@ -50,7 +50,7 @@ bench-real: $(VENV)/.dev
 	$(BIN)/python -m tests.bench_real
 
 samples: $(VENV)/.dev
-	cd samples && ../$(BIN)/python render.py && nice -n 19 ../$(BIN)/python train.py
+	$(BIN)/python samples/render.py && nice -n 19 $(BIN)/python samples/train.py --hours 0.78
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info

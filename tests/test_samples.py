@@ -144,19 +144,16 @@ def test_boxes_are_tight() -> None:
     from scene import Scene
 
     calm = replace(PLAZA, noise=0.0, fixtures=0, drift=0.0, crowd=Crowd(0, 0, 0, parked_cars=1))
-    scene = Scene(calm, 3, 1)
+    scene = Scene(calm, 4, 1)
+    scene.backdrop = replace(scene.backdrop, shadow=0.0)
     filled, items = scene.picture(0)
-    assert len(items) == 1
     scene.actors = []
-    scene.backdrop = replace(scene.backdrop, shadow=0.0)
     empty, _ = scene.picture(0)
-    scene = Scene(calm, 3, 1)
-    scene.backdrop = replace(scene.backdrop, shadow=0.0)
-    filled, items = scene.picture(0)
-    rows, columns = np.nonzero(np.abs(filled.astype(int) - empty.astype(int)).max(axis=2) > 25)
+    assert len(items) == 1 and items[0].visibility == 1.0
+    rows, columns = np.nonzero(np.abs(filled.astype(int) - empty.astype(int)).max(axis=2) > 4)
     x, y, w, h = items[0].box
     found = (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
-    assert found == pytest.approx((x, y, x + w, y + h), abs=2.0)
+    assert found == pytest.approx((x, y, x + w, y + h), abs=1.0)
 
 
 @cache
