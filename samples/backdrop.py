@@ -152,7 +152,10 @@ def _ground(street: Street, camera: Camera, rng: np.random.Generator, q: int) ->
     matrix = camera.ground_matrix() @ street.matrix() @ to_texture
     image = np.clip(ground.image, 0, 255).astype(np.uint8)
     warped = cv2.warpPerspective(
-        image, matrix, (camera.width, camera.height), flags=cv2.INTER_LINEAR,
+        image,
+        matrix,
+        (camera.width, camera.height),
+        flags=cv2.INTER_LINEAR,
         borderMode=cv2.BORDER_REPLICATE,
     )
     result: Plane = warped.astype(np.float32)
@@ -183,9 +186,7 @@ def _facade(rng: np.random.Generator, width: float, height: float, q: int) -> Pi
     return np.clip(image, 0, 255).astype(np.uint8)
 
 
-def _fill(
-    image: Plane, area: tuple[float, float, float, float], q: int, colour: Colour
-) -> None:
+def _fill(image: Plane, area: tuple[float, float, float, float], q: int, colour: Colour) -> None:
     """Fill (left, low, right, high) in metres, measured from the foot of the wall."""
     h = image.shape[0]
     left, low, right, high = (round(v * q) for v in area)
@@ -193,7 +194,10 @@ def _fill(
 
 
 def _window(
-    image: Plane, rng: np.random.Generator, area: tuple[float, float, float, float], q: int,
+    image: Plane,
+    rng: np.random.Generator,
+    area: tuple[float, float, float, float],
+    q: int,
     frame: Colour,
 ) -> None:
     left, low, right, high = area
@@ -204,8 +208,12 @@ def _window(
         glass = (120, 190, 215)
     _fill(image, area, q, glass)
     if rng.random() < 0.35:
-        _fill(image, (left, low + (high - low) * rng.uniform(0.4, 0.8), right, high), q,
-              (185, 190, 195))
+        _fill(
+            image,
+            (left, low + (high - low) * rng.uniform(0.4, 0.8), right, high),
+            q,
+            (185, 190, 195),
+        )
     middle = (left + right) / 2
     _fill(image, (middle - 0.04, low, middle + 0.04, high), q, frame)
 
@@ -235,8 +243,15 @@ def _hedge(rng: np.random.Generator, width: float, height: float, q: int) -> Pic
     return np.clip(image, 1, 255).astype(np.uint8)
 
 
-def _wall(picture: Plane, camera: Camera, street: Street, s: float, d: float, image: Picture,
-          size: tuple[float, float]) -> None:
+def _wall(
+    picture: Plane,
+    camera: Camera,
+    street: Street,
+    s: float,
+    d: float,
+    image: Picture,
+    size: tuple[float, float],
+) -> None:
     """Put a front (texture) of ``size`` metres on the line ``d`` from ``s`` on, in place."""
     x0, z0 = street.to_world(s, d)
     x1, z1 = street.to_world(s + size[0], d)
@@ -250,8 +265,9 @@ def _wall(picture: Plane, camera: Camera, street: Street, s: float, d: float, im
     source = np.array([[0, 0], [w, 0], [w, h], [0, h]], np.float32)
     matrix = cv2.getPerspectiveTransform(source, target.astype(np.float32))
     layer = np.dstack([image, np.full((h, w), 255, np.uint8)])
-    warped = cv2.warpPerspective(layer, matrix, (camera.width, camera.height),
-                                 flags=cv2.INTER_LINEAR).astype(np.float32)
+    warped = cv2.warpPerspective(
+        layer, matrix, (camera.width, camera.height), flags=cv2.INTER_LINEAR
+    ).astype(np.float32)
     alpha = warped[:, :, 3:] / np.float32(255)
     picture *= 1 - alpha
     picture += warped[:, :, :3] * alpha

@@ -33,8 +33,15 @@ SHAPES: dict[str, Shape] = {
     "suv": Shape(4.6, 1.88, 1.05, 1.75, (-2.20, 1.00), (-1.90, 0.40), _TWO),
     "estate": Shape(4.7, 1.80, 0.92, 1.48, (-2.25, 0.90), (-1.95, 0.25), _TWO),
     "van": Shape(5.1, 1.95, 1.15, 2.15, (-2.50, 1.75), (-2.45, 1.10), ((0.76, 0.97),)),
-    "minibus": Shape(4.9, 1.90, 1.10, 1.95, (-2.35, 1.60), (-2.20, 0.95),
-                     ((0.04, 0.33), (0.36, 0.65), (0.68, 0.96))),
+    "minibus": Shape(
+        4.9,
+        1.90,
+        1.10,
+        1.95,
+        (-2.35, 1.60),
+        (-2.20, 0.95),
+        ((0.04, 0.33), (0.36, 0.65), (0.68, 0.96)),
+    ),
     "pickup": Shape(5.2, 1.90, 1.02, 1.75, (-0.75, 1.15), (-0.60, 0.50), _TWO),
 }
 
@@ -116,8 +123,12 @@ def _profile(shape: Shape) -> list[tuple[float, float]]:
     """Corners (forward, up) of the lower body, around."""
     half, belt = shape.length / 2, shape.belt
     return [
-        (-half, 0.30), (-half - 0.02, belt * 0.75), (-half + 0.08, belt),
-        (shape.cabin_base[1], belt), (half - 0.18, belt - 0.14), (half, belt * 0.68),
+        (-half, 0.30),
+        (-half - 0.02, belt * 0.75),
+        (-half + 0.08, belt),
+        (shape.cabin_base[1], belt),
+        (half - 0.18, belt - 0.14),
+        (half, belt * 0.68),
         (half - 0.02, 0.26),
     ]
 
@@ -139,10 +150,12 @@ def _tyres(build: _Builder) -> None:
     half = look.shape.width / 2
     for side in (-1.0, 1.0):
         for axle in _axles(look.shape):
-            rims = np.concatenate([
-                _wheel_points(axle, look.wheel, side * half),
-                _wheel_points(axle, look.wheel, side * (half - 0.2)),
-            ])
+            rims = np.concatenate(
+                [
+                    _wheel_points(axle, look.wheel, side * half),
+                    _wheel_points(axle, look.wheel, side * (half - 0.2)),
+                ]
+            )
             build.parts.append(Blob(build.world(rims), np.full(len(rims), 0.01), TYRE, 0.0))
 
 
@@ -191,8 +204,10 @@ def _flank(build: _Builder, lateral: float) -> None:
     """Wheels, sill and door lines of a visible side."""
     look, shape = build.look, build.look.shape
     end = shape.length / 2
-    build.flat([[-end, lateral, 0.3], [end, lateral, 0.27], [end, lateral, 0.36],
-                [-end, lateral, 0.4]], look.trim)
+    build.flat(
+        [[-end, lateral, 0.3], [end, lateral, 0.27], [end, lateral, 0.36], [-end, lateral, 0.4]],
+        look.trim,
+    )
     seam = shade(look.paint, 0.5)
     back, front = shape.cabin_base
     for a in (max(back, -end * 0.55), (back + front) / 2, front * 0.95):
@@ -212,8 +227,11 @@ def _flank(build: _Builder, lateral: float) -> None:
         build.flat(hub, look.rim)
         for spoke in range(5):
             angle = turn + spoke * math.tau / 5
-            tip = [axle + 0.6 * look.wheel * math.cos(angle), lateral,
-                   look.wheel + 0.6 * look.wheel * math.sin(angle)]
+            tip = [
+                axle + 0.6 * look.wheel * math.cos(angle),
+                lateral,
+                look.wheel + 0.6 * look.wheel * math.sin(angle),
+            ]
             line = [[axle, lateral, look.wheel], tip]
             build.parts.append(Stroke(build.world(line), 0.05, shade(look.rim, 0.45)))
 
@@ -240,18 +258,33 @@ def _cabin(build: _Builder) -> None:
     half, slim = shape.width / 2 - 0.02, shape.width / 2 - 0.14
     belt, roof = shape.belt - 0.01, shape.roof
     inside = ((low_b + low_f) / 2, 0.0, (belt + roof) / 2)
-    build.face([[top_b, -slim, roof], [top_f, -slim, roof], [top_f, slim, roof],
-                [top_b, slim, roof]], inside, look.paint)
+    build.face(
+        [[top_b, -slim, roof], [top_f, -slim, roof], [top_f, slim, roof], [top_b, slim, roof]],
+        inside,
+        look.paint,
+    )
     walls: list[tuple[list[list[float]], tuple[tuple[float, float], ...]]] = [
-        ([[low_f, -half, belt], [low_f, half, belt], [top_f, slim, roof], [top_f, -slim, roof]],
-         ((0.05, 0.95),)),
-        ([[low_b, -half, belt], [low_b, half, belt], [top_b, slim, roof], [top_b, -slim, roof]],
-         ((0.08, 0.92),)),
+        (
+            [[low_f, -half, belt], [low_f, half, belt], [top_f, slim, roof], [top_f, -slim, roof]],
+            ((0.05, 0.95),),
+        ),
+        (
+            [[low_b, -half, belt], [low_b, half, belt], [top_b, slim, roof], [top_b, -slim, roof]],
+            ((0.08, 0.92),),
+        ),
     ]
     for side in (-1.0, 1.0):
-        walls.append((
-            [[low_b, side * half, belt], [low_f, side * half, belt], [top_f, side * slim, roof],
-             [top_b, side * slim, roof]], shape.panes))
+        walls.append(
+            (
+                [
+                    [low_b, side * half, belt],
+                    [low_f, side * half, belt],
+                    [top_f, side * slim, roof],
+                    [top_b, side * slim, roof],
+                ],
+                shape.panes,
+            )
+        )
     for corners, panes in walls:
         if not build.face(corners, inside, look.paint):
             continue

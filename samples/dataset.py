@@ -60,12 +60,21 @@ def random_layout(rng: np.random.Generator) -> Layout:
         crossing=0.3,
     )
     near = rng.uniform(4.0, max(5.0, pivot - 5.5)) if square else rng.uniform(2.5, 6.0)
-    street = Street(yaw, pivot, road, near,
-                    rng.uniform(5.0, 10.0) if square else rng.uniform(2.5, 4.5))
+    street = Street(
+        yaw, pivot, road, near, rng.uniform(5.0, 10.0) if square else rng.uniform(2.5, 4.5)
+    )
     return Layout(
-        width, height, 10.0, rng.uniform(48, 70) * min(1.0, width / height), tall, pitch, street,
+        width,
+        height,
+        10.0,
+        rng.uniform(48, 70) * min(1.0, width / height),
+        tall,
+        pitch,
+        street,
         Crowd(0, 0, 0) if empty else crowd,
-        fixtures=int(rng.integers(0, 13)), detail=20, noise=rng.uniform(0.5, 5.0),
+        fixtures=int(rng.integers(0, 13)),
+        detail=20,
+        noise=rng.uniform(0.5, 5.0),
         gain=rng.uniform(0.6, 1.15),
     )
 
@@ -78,12 +87,20 @@ def clip_layout(rng: np.random.Generator, spread: float) -> Layout:
         return value * (1 + share * spread * rng.uniform(-1, 1))
 
     street = dataclasses.replace(
-        base.street, yaw=base.street.yaw + spread * rng.uniform(-0.25, 0.25),
-        pivot=vary(base.street.pivot, 0.12))
+        base.street,
+        yaw=base.street.yaw + spread * rng.uniform(-0.25, 0.25),
+        pivot=vary(base.street.pivot, 0.12),
+    )
     return dataclasses.replace(
-        base, street=street, detail=20, pitch=vary(base.pitch, 0.12),
-        camera_height=vary(base.camera_height, 0.2), field_of_view=vary(base.field_of_view, 0.12),
-        gain=vary(1.0, 0.2), noise=vary(base.noise, 0.5))
+        base,
+        street=street,
+        detail=20,
+        pitch=vary(base.pitch, 0.12),
+        camera_height=vary(base.camera_height, 0.2),
+        field_of_view=vary(base.field_of_view, 0.12),
+        gain=vary(1.0, 0.2),
+        noise=vary(base.noise, 0.5),
+    )
 
 
 def spoil(picture: Picture, rng: np.random.Generator) -> Picture:
@@ -127,8 +144,10 @@ def render_job(job: Job) -> int:
         name = f"{job.seed}_{number:03d}"
         quality = int(rng.integers(60, 96))
         cv2.imwrite(
-            str(job.folder / "images" / job.split / f"{name}.jpg"), spoil(picture, rng),
-            [cv2.IMWRITE_JPEG_QUALITY, quality])
+            str(job.folder / "images" / job.split / f"{name}.jpg"),
+            spoil(picture, rng),
+            [cv2.IMWRITE_JPEG_QUALITY, quality],
+        )
         lines = label_lines(truth, layout.width, layout.height, job.image_size)
         text = "".join(line + "\n" for line in lines)
         (job.folder / "labels" / job.split / f"{name}.txt").write_text(text, encoding="ascii")
@@ -157,5 +176,6 @@ def render_sets(folder: Path, train: int, held_out: int, image_size: int, worker
     data.write_text(
         f"path: {folder.as_posix()}\ntrain: images/train\nval: images/val\n"
         f"test: images/test\nnames:\n{names}",
-        encoding="utf-8")
+        encoding="utf-8",
+    )
     return data

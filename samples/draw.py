@@ -126,8 +126,7 @@ def centre_depth(part: Part, camera: Camera) -> float:
     """Depth of the middle of a part, in metres."""
     middle = part.points.mean(axis=0)
     return float(
-        middle[2] * math.cos(camera.pitch)
-        - (middle[1] - camera.height_m) * math.sin(camera.pitch)
+        middle[2] * math.cos(camera.pitch) - (middle[1] - camera.height_m) * math.sin(camera.pitch)
     )
 
 
@@ -176,8 +175,13 @@ class _Flat:
         elif isinstance(self.part, Stroke):
             thick = max(1, round(2 * float(self.radii[0]) * scale))
             cv2.polylines(
-                canvas, [_fixed(points)], self.part.closed, (*colour, 255.0), thick,
-                cv2.LINE_8, _SHIFT,
+                canvas,
+                [_fixed(points)],
+                self.part.closed,
+                (*colour, 255.0),
+                thick,
+                cv2.LINE_8,
+                _SHIFT,
             )
         else:
             self._paint_blob(canvas, points, scale, sun_side)

@@ -15,21 +15,55 @@ import numpy as np
 from draw import Blob, Camera, Colour, Floats, Part, Stroke, far_to_near, shade
 
 SKIN: tuple[Colour, ...] = (
-    (165, 190, 235), (140, 170, 220), (105, 140, 195), (70, 100, 150), (45, 65, 105),
+    (165, 190, 235),
+    (140, 170, 220),
+    (105, 140, 195),
+    (70, 100, 150),
+    (45, 65, 105),
 )
 HAIR: tuple[Colour, ...] = (
-    (25, 25, 30), (30, 45, 70), (50, 90, 140), (110, 170, 205), (150, 150, 155), (35, 50, 120),
+    (25, 25, 30),
+    (30, 45, 70),
+    (50, 90, 140),
+    (110, 170, 205),
+    (150, 150, 155),
+    (35, 50, 120),
 )
 CLOTH: tuple[Colour, ...] = (
-    (40, 40, 45), (60, 50, 45), (120, 70, 40), (170, 90, 40), (60, 60, 190), (40, 40, 130),
-    (60, 140, 60), (50, 90, 50), (225, 225, 225), (180, 180, 175), (120, 120, 125),
-    (40, 180, 230), (60, 120, 230), (170, 90, 160), (190, 150, 220), (150, 190, 120),
-    (80, 110, 150), (130, 160, 190),
+    (40, 40, 45),
+    (60, 50, 45),
+    (120, 70, 40),
+    (170, 90, 40),
+    (60, 60, 190),
+    (40, 40, 130),
+    (60, 140, 60),
+    (50, 90, 50),
+    (225, 225, 225),
+    (180, 180, 175),
+    (120, 120, 125),
+    (40, 180, 230),
+    (60, 120, 230),
+    (170, 90, 160),
+    (190, 150, 220),
+    (150, 190, 120),
+    (80, 110, 150),
+    (130, 160, 190),
 )
 PAINT: tuple[Colour, ...] = (
-    (235, 235, 235), (200, 200, 198), (140, 140, 138), (85, 85, 88), (38, 38, 42),
-    (40, 40, 180), (30, 30, 110), (150, 80, 35), (190, 140, 70), (70, 110, 50),
-    (60, 190, 225), (120, 165, 190), (50, 100, 200), (110, 120, 60),
+    (235, 235, 235),
+    (200, 200, 198),
+    (140, 140, 138),
+    (85, 85, 88),
+    (38, 38, 42),
+    (40, 40, 180),
+    (30, 30, 110),
+    (150, 80, 35),
+    (190, 140, 70),
+    (70, 110, 50),
+    (60, 190, 225),
+    (120, 165, 190),
+    (50, 100, 200),
+    (110, 120, 60),
 )
 GLASS: Colour = (72, 62, 52)
 TYRE: Colour = (34, 32, 32)
@@ -133,19 +167,30 @@ def _head(look: PersonLook, pose: Pose, forward: float, up: float) -> list[Part]
     size = 0.068 * look.height if look.height > 1.45 else 0.085 * look.height
     parts: list[Part] = [
         _limb(pose, [[forward - 0.01, 0, up - size * 1.6]], [size * 0.6], shade(look.skin, 0.8)),
-        _limb(pose, [[forward + 0.02, 0, up], [forward + 0.015, 0, up - size * 0.5]],
-              [size, size * 0.8], look.skin),
+        _limb(
+            pose,
+            [[forward + 0.02, 0, up], [forward + 0.015, 0, up - size * 0.5]],
+            [size, size * 0.8],
+            look.skin,
+        ),
     ]
     fall = size * 2.0 if look.long_hair else size * 0.2
     parts.append(
-        _limb(pose, [[forward - size * 0.35, 0, up + size * 0.3],
-                     [forward - size * 0.5, 0, up - fall]],
-              [size * 1.02, size * 0.7], look.hair)
+        _limb(
+            pose,
+            [[forward - size * 0.35, 0, up + size * 0.3], [forward - size * 0.5, 0, up - fall]],
+            [size * 1.02, size * 0.7],
+            look.hair,
+        )
     )
     if look.hat is not None:
         parts.append(
-            _limb(pose, [[forward, 0, up + size * 0.75], [forward + size, 0, up + size * 0.5]],
-                  [size * 0.85, size * 0.25], look.hat)
+            _limb(
+                pose,
+                [[forward, 0, up + size * 0.75], [forward + size, 0, up + size * 0.5]],
+                [size * 0.85, size * 0.25],
+                look.hat,
+            )
         )
     return parts
 
@@ -179,9 +224,15 @@ def _leg(look: PersonLook, pose: Pose, joints: Sequence[Sequence[float]]) -> lis
     return [
         _limb(pose, joints[:2], [0.052 * h * b, 0.036 * h * b], bare),
         _limb(pose, joints[1:], [0.036 * h * b, 0.024 * h * b], shade(bare, 0.95)),
-        _limb(pose, [[ankle[0] - 0.02, ankle[1], ankle[2] - 0.03],
-                     [ankle[0] + 0.14 * h / 1.75, ankle[1], ankle[2] - 0.045]],
-              [0.035, 0.03], look.shoes),
+        _limb(
+            pose,
+            [
+                [ankle[0] - 0.02, ankle[1], ankle[2] - 0.03],
+                [ankle[0] + 0.14 * h / 1.75, ankle[1], ankle[2] - 0.045],
+            ],
+            [0.035, 0.03],
+            look.shoes,
+        ),
     ]
 
 
@@ -214,17 +265,27 @@ def walker(look: PersonLook, pose: Pose, camera: Camera) -> list[Part]:
     for side in (-1.0, 1.0):
         arm = -0.95 * swing * math.sin(phase + (0.0 if side < 0 else math.pi))
         shoulder = [chest[0], side * 0.118 * h * look.build, chest[2]]
-        elbow = [shoulder[0] + 0.165 * h * math.sin(arm), shoulder[1] + side * 0.02 * h,
-                 shoulder[2] - 0.165 * h * math.cos(arm)]
+        elbow = [
+            shoulder[0] + 0.165 * h * math.sin(arm),
+            shoulder[1] + side * 0.02 * h,
+            shoulder[2] - 0.165 * h * math.cos(arm),
+        ]
         fore = arm + 0.25 + 0.4 * swing
-        hand = [elbow[0] + 0.15 * h * math.sin(fore), elbow[1],
-                elbow[2] - 0.15 * h * math.cos(fore)]
+        hand = [
+            elbow[0] + 0.15 * h * math.sin(fore),
+            elbow[1],
+            elbow[2] - 0.15 * h * math.cos(fore),
+        ]
         parts += _arm(look, pose, [shoulder, elbow, hand])
     if look.bag is not None:
-        parts.append(_limb(
-            pose, [[-0.1 * h, 0, up + 0.23 * h], [-0.1 * h, 0, up + 0.07 * h]],
-            [0.06 * h, 0.07 * h], look.bag,
-        ))
+        parts.append(
+            _limb(
+                pose,
+                [[-0.1 * h, 0, up + 0.23 * h], [-0.1 * h, 0, up + 0.07 * h]],
+                [0.06 * h, 0.07 * h],
+                look.bag,
+            )
+        )
     parts += _head(look, pose, chest[0] + 0.01, up + 0.4 * h)
     order = far_to_near(parts + limbs, camera)
     if look.skirt:
@@ -263,7 +324,8 @@ _CRANK = (-0.05, 0.0, 0.3)
 def _wheel(pose: Pose, centre: float, radius: float, turn: float) -> list[Part]:
     angles = np.arange(20) * math.tau / 20
     ring = np.stack(
-        [centre + radius * np.cos(angles), 0 * angles, radius + radius * np.sin(angles)])
+        [centre + radius * np.cos(angles), 0 * angles, radius + radius * np.sin(angles)]
+    )
     parts: list[Part] = []
     for spoke in range(4):
         a = turn + spoke * math.pi / 4
@@ -290,24 +352,36 @@ def bicycle(look: BicycleLook, pose: Pose) -> list[Part]:
     parts += [Stroke(pose.place(np.array(tube)), 0.05, look.frame) for tube in tubes]
     bar = [[0.30, -0.26, 1.0], [0.36, -0.18, 1.01], [0.36, 0.18, 1.01], [0.30, 0.26, 1.0]]
     parts.append(Stroke(pose.place(bar), 0.04, (60, 60, 60)))
-    parts.append(Blob(pose.place([[-0.32, 0, 0.9], [-0.1, 0, 0.91]]), np.array([0.07, 0.03]),
-                      (40, 40, 40)))
+    parts.append(
+        Blob(pose.place([[-0.32, 0, 0.9], [-0.1, 0, 0.91]]), np.array([0.07, 0.03]), (40, 40, 40))
+    )
     for side, pedal in _pedals(pose):
         parts.append(Stroke(pose.place([_CRANK, pedal]), 0.03, (70, 70, 72)))
         parts.append(Blob(pose.place([pedal]), np.array([0.04]), (50, 50, 50 + side)))
     if look.basket:
-        parts.append(Blob(
-            pose.place([[0.52, -0.13, 0.95], [0.52, 0.13, 0.95],
-                        [0.5, -0.1, 0.8], [0.5, 0.1, 0.8]]),
-            np.array([0.05] * 4), (70, 100, 140)))
+        parts.append(
+            Blob(
+                pose.place(
+                    [[0.52, -0.13, 0.95], [0.52, 0.13, 0.95], [0.5, -0.1, 0.8], [0.5, 0.1, 0.8]]
+                ),
+                np.array([0.05] * 4),
+                (70, 100, 140),
+            )
+        )
     return parts
 
 
 def _pedals(pose: Pose) -> list[tuple[float, list[float]]]:
     angle = -pose.travel / 0.95
     return [
-        (side, [_CRANK[0] + 0.165 * side * math.cos(angle), side * 0.11,
-                _CRANK[2] + 0.165 * side * math.sin(angle)])
+        (
+            side,
+            [
+                _CRANK[0] + 0.165 * side * math.cos(angle),
+                side * 0.11,
+                _CRANK[2] + 0.165 * side * math.sin(angle),
+            ],
+        )
         for side in (-1.0, 1.0)
     ]
 
@@ -329,10 +403,16 @@ def rider(look: PersonLook, pose: Pose, camera: Camera) -> tuple[list[Part], lis
         grip = [_GRIP[0] - 0.02, side * 0.22, _GRIP[2] + 0.02]
         group += _arm(look, pose, [shoulder, _bend(shoulder, grip, 0.18 * h, 0.18 * h, -1.0), grip])
     if look.bag is not None:
-        before.append(_limb(
-            pose, [[chest[0] - 0.12 * h, 0, chest[2] - 0.02 * h],
-                   [hips[0] - 0.02 * h, 0, hips[2] + 0.08 * h]],
-            [0.055 * h, 0.06 * h], look.bag,
-        ))
+        before.append(
+            _limb(
+                pose,
+                [
+                    [chest[0] - 0.12 * h, 0, chest[2] - 0.02 * h],
+                    [hips[0] - 0.02 * h, 0, hips[2] + 0.08 * h],
+                ],
+                [0.055 * h, 0.06 * h],
+                look.bag,
+            )
+        )
     before += _head(look, pose, chest[0] + 0.04 * h, chest[2] + 0.145 * h)
     return far_to_near(behind, camera), far_to_near(before, camera)

@@ -9,11 +9,23 @@ from draw import Blob, Camera, Colour, Face, Part, Stroke, far_to_near, shade
 from figures import pick
 
 WALLS: tuple[Colour, ...] = (
-    (120, 140, 165), (150, 165, 180), (95, 110, 150), (170, 175, 175), (110, 120, 125),
-    (140, 160, 190), (85, 100, 120), (165, 150, 140), (80, 90, 130),
+    (120, 140, 165),
+    (150, 165, 180),
+    (95, 110, 150),
+    (170, 175, 175),
+    (110, 120, 125),
+    (140, 160, 190),
+    (85, 100, 120),
+    (165, 150, 140),
+    (80, 90, 130),
 )
 SIGNS: tuple[Colour, ...] = (
-    (60, 60, 170), (150, 90, 40), (60, 120, 60), (50, 50, 50), (60, 170, 220), (140, 70, 130),
+    (60, 60, 170),
+    (150, 90, 40),
+    (60, 120, 60),
+    (50, 50, 50),
+    (60, 170, 220),
+    (140, 70, 130),
 )
 GREENS: tuple[Colour, ...] = ((50, 105, 70), (40, 85, 60), (70, 125, 95), (45, 95, 95))
 
@@ -26,15 +38,17 @@ def tree(rng: np.random.Generator, x: float, z: float, camera: Camera) -> list[P
     clumps: list[Part] = []
     for _ in range(16):
         angle, far, up = rng.uniform(0, math.tau), rng.uniform(0.1, wide), rng.uniform(-0.8, 0.8)
-        spot = np.array([[x + far * math.cos(angle), height + up * wide * 0.8,
-                          z + far * math.sin(angle)]])
+        spot = np.array(
+            [[x + far * math.cos(angle), height + up * wide * 0.8, z + far * math.sin(angle)]]
+        )
         tone = shade(green, rng.uniform(0.75, 1.25))
         clumps.append(Blob(spot, np.array([wide * rng.uniform(0.3, 0.5)]), tone, 0.3))
     return [trunk, *far_to_near(clumps, camera)]
 
 
-def _box(x: float, z: float, wide: float, deep: float, low: float, high: float, c: Colour
-         ) -> list[Part]:
+def _box(
+    x: float, z: float, wide: float, deep: float, low: float, high: float, c: Colour
+) -> list[Part]:
     """An upright box: front and top."""
     a, b = x - wide / 2, x + wide / 2
     front = np.array([[a, low, z], [b, low, z], [b, high, z], [a, high, z]])
@@ -48,10 +62,18 @@ def planter(rng: np.random.Generator, x: float, z: float) -> list[Part]:
     parts = _box(x, z, wide, 0.7, 0.0, high, pick(rng, WALLS))
     green = pick(rng, GREENS)
     for _ in range(12):
-        spot = np.array([[x + rng.uniform(-0.45, 0.45) * wide, high + rng.uniform(0.05, 0.3),
-                          z + rng.uniform(0.1, 0.6)]])
-        parts.append(Blob(spot, np.array([rng.uniform(0.1, 0.22)]),
-                          shade(green, rng.uniform(0.7, 1.3))))
+        spot = np.array(
+            [
+                [
+                    x + rng.uniform(-0.45, 0.45) * wide,
+                    high + rng.uniform(0.05, 0.3),
+                    z + rng.uniform(0.1, 0.6),
+                ]
+            ]
+        )
+        parts.append(
+            Blob(spot, np.array([rng.uniform(0.1, 0.22)]), shade(green, rng.uniform(0.7, 1.3)))
+        )
     return parts
 
 
@@ -74,8 +96,9 @@ def post(rng: np.random.Generator, x: float, z: float) -> list[Part]:
         ]
     return [
         Blob(np.array([[x, 0, z], [x, 0.85, z]]), np.array([0.09, 0.08]), metal),
-        Stroke(np.array([[x - 0.06, 0.7, z - 0.09], [x + 0.06, 0.7, z - 0.09]]), 0.1,
-               (200, 205, 210)),
+        Stroke(
+            np.array([[x - 0.06, 0.7, z - 0.09], [x + 0.06, 0.7, z - 0.09]]), 0.1, (200, 205, 210)
+        ),
     ]
 
 

@@ -74,7 +74,12 @@ class _World:
     """Moves the walkers and riders step by step."""
 
     def __init__(
-        self, street: Street, camera: Camera, crowd: Crowd, rng: np.random.Generator, dt: float,
+        self,
+        street: Street,
+        camera: Camera,
+        crowd: Crowd,
+        rng: np.random.Generator,
+        dt: float,
         solid: list[tuple[float, float]],
     ) -> None:
         self.street, self.camera, self.crowd, self.rng, self.dt = street, camera, crowd, rng, dt
@@ -207,8 +212,7 @@ class _World:
             for agent in active:
                 poses = agent.actor.poses
                 poses.extend([None] * (frame - len(poses)))
-                poses.append(
-                    Pose(agent.x, agent.z, agent.heading, agent.travel, agent.speed))
+                poses.append(Pose(agent.x, agent.z, agent.heading, agent.travel, agent.speed))
             going = {id(agent) for agent in self.step(active)}
             for k, (rides, agent, wait) in enumerate(slots):
                 if agent is not None and id(agent) not in going:
@@ -243,7 +247,12 @@ def _progress(rng: np.random.Generator, speed: float, frames: int, dt: float) ->
 
 
 def traffic(
-    street: Street, camera: Camera, crowd: Crowd, rng: np.random.Generator, frames: int, dt: float,
+    street: Street,
+    camera: Camera,
+    crowd: Crowd,
+    rng: np.random.Generator,
+    frames: int,
+    dt: float,
     first_ident: int,
 ) -> list[Actor]:
     """Cars in lanes: near lanes drive to growing ``s``, far lanes the other way."""
@@ -283,7 +292,11 @@ def traffic(
 
 
 def parked(
-    street: Street, camera: Camera, crowd: Crowd, rng: np.random.Generator, frames: int,
+    street: Street,
+    camera: Camera,
+    crowd: Crowd,
+    rng: np.random.Generator,
+    frames: int,
     first_ident: int,
 ) -> list[Actor]:
     """Cars and bicycles that stand near the building line."""
@@ -313,7 +326,12 @@ def parked(
 
 
 def make_actors(
-    street: Street, camera: Camera, crowd: Crowd, rng: np.random.Generator, frames: int, dt: float,
+    street: Street,
+    camera: Camera,
+    crowd: Crowd,
+    rng: np.random.Generator,
+    frames: int,
+    dt: float,
     solid: list[tuple[float, float]],
 ) -> list[Actor]:
     """All actors with their poses at ``frames`` pictures, ``dt`` seconds apart."""

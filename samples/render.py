@@ -58,16 +58,37 @@ def _street(yaw: float, pivot: float, road: float, near: float, far: float) -> S
 
 
 PLAZA = Layout(
-    640, 360, 30, 58.0, 4.6, 15.5, _street(9, 13.5, 0.0, 5.0, 8.5),
-    Crowd(walkers=7, riders=2, cars_per_lane=0, parked_cars=1, parked_bicycles=1), fixtures=6,
+    640,
+    360,
+    30,
+    58.0,
+    4.6,
+    15.5,
+    _street(9, 13.5, 0.0, 5.0, 8.5),
+    Crowd(walkers=7, riders=2, cars_per_lane=0, parked_cars=1, parked_bicycles=1),
+    fixtures=6,
 )
 STREET = Layout(
-    960, 540, 25, 57.0, 5.6, 16.5, _street(-8, 17.5, 7.4, 3.2, 3.6),
-    Crowd(walkers=6, riders=2, cars_per_lane=2, car_speed=7.5), fixtures=7,
+    960,
+    540,
+    25,
+    57.0,
+    5.6,
+    16.5,
+    _street(-8, 17.5, 7.4, 3.2, 3.6),
+    Crowd(walkers=6, riders=2, cars_per_lane=2, car_speed=7.5),
+    fixtures=7,
 )
 GATE = Layout(
-    640, 480, 30, 60.0, 5.2, 17.0, _street(34, 16.0, 4.3, 4.0, 3.6),
-    Crowd(walkers=6, riders=2, cars_per_lane=3, car_speed=6.5), fixtures=7,
+    640,
+    480,
+    30,
+    60.0,
+    5.2,
+    17.0,
+    _street(34, 16.0, 4.3, 4.0, 3.6),
+    Crowd(walkers=6, riders=2, cars_per_lane=3, car_speed=6.5),
+    fixtures=7,
 )
 CLIPS = (
     Clip("plaza", PLAZA, 4, 22.0, 23),
@@ -97,7 +118,11 @@ def write_clip(clip: Clip, out: Path) -> tuple[int, int]:
         stream.thread_count = 1
         gop = str(round(layout.fps))
         stream.options = {
-            "crf": str(clip.crf), "preset": "medium", "g": gop, "keyint_min": gop, "bf": "0",
+            "crf": str(clip.crf),
+            "preset": "medium",
+            "g": gop,
+            "keyint_min": gop,
+            "bf": "0",
         }
         for number in range(clip.frames):
             picture, truth = scene.picture(number)
@@ -112,10 +137,18 @@ def write_clip(clip: Clip, out: Path) -> tuple[int, int]:
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description="Render the sample clips and their truth.")
-    parser.add_argument("--out", type=Path, default=Path(__file__).resolve().parent,
-                        help="folder to write to (default: beside this file)")
-    parser.add_argument("--only", choices=[clip.name for clip in CLIPS], action="append",
-                        help="render only this clip (may be repeated)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path(__file__).resolve().parent,
+        help="folder to write to (default: beside this file)",
+    )
+    parser.add_argument(
+        "--only",
+        choices=[clip.name for clip in CLIPS],
+        action="append",
+        help="render only this clip (may be repeated)",
+    )
     options = parser.parse_args()
     cv2.setNumThreads(1)
     options.out.mkdir(parents=True, exist_ok=True)

@@ -78,11 +78,18 @@ class Scene:
         rng = np.random.default_rng([seed, 1])
         self.camera = layout.camera()
         self.backdrop: Backdrop = make_backdrop(
-            layout.street, self.camera, rng, layout.fixtures, layout.detail)
+            layout.street, self.camera, rng, layout.fixtures, layout.detail
+        )
         solid = [(fixture.x, fixture.z) for fixture in self.backdrop.fixtures]
         self.actors: list[Actor] = make_actors(
-            layout.street, self.camera, layout.crowd, np.random.default_rng([seed, 2]), frames,
-            self.step, solid)
+            layout.street,
+            self.camera,
+            layout.crowd,
+            np.random.default_rng([seed, 2]),
+            frames,
+            self.step,
+            solid,
+        )
         light = np.random.default_rng([seed, 3])
         self._phases = light.uniform(0, math.tau, 4)
         shape = (layout.height + 64, layout.width + 64)
@@ -104,9 +111,7 @@ class Scene:
         truth = self._truth(items, owners, labels)
         return self._develop(canvas, frame), truth
 
-    def _items(
-        self, frame: int
-    ) -> tuple[list[_Item], dict[int, int], list[list[Part]]]:
+    def _items(self, frame: int) -> tuple[list[_Item], dict[int, int], list[list[Part]]]:
         items = [_Item(f.depth, 0, f.sprite) for f in self.backdrop.fixtures]
         labels: dict[int, int] = {}
         shadows: list[list[Part]] = []

@@ -36,13 +36,37 @@ def set_environment(work: Path) -> None:
 def recipe(options: argparse.Namespace, data: Path) -> dict[str, Any]:
     """Arguments of the training."""
     return {
-        "data": str(data), "imgsz": options.image_size, "epochs": options.epochs,
-        "time": options.hours, "batch": 16, "nbs": 16, "device": "cpu", "workers": 1,
-        "cache": "ram", "amp": False, "plots": False, "channels_last": True, "pretrained": False,
-        "optimizer": "AdamW", "lr0": 0.002, "lrf": 0.02, "cos_lr": True, "warmup_epochs": 1.0,
-        "weight_decay": 0.0005, "patience": 0, "close_mosaic": 4, "mosaic": 1.0, "scale": 0.35,
-        "translate": 0.1, "hsv_h": 0.02, "hsv_s": 0.5, "hsv_v": 0.4, "seed": 7,
-        "project": str(options.work / "runs"), "name": "sample", "exist_ok": True,
+        "data": str(data),
+        "imgsz": options.image_size,
+        "epochs": options.epochs,
+        "time": options.hours,
+        "batch": 16,
+        "nbs": 16,
+        "device": "cpu",
+        "workers": 1,
+        "cache": "ram",
+        "amp": False,
+        "plots": False,
+        "channels_last": True,
+        "pretrained": False,
+        "optimizer": "AdamW",
+        "lr0": 0.002,
+        "lrf": 0.02,
+        "cos_lr": True,
+        "warmup_epochs": 1.0,
+        "weight_decay": 0.0005,
+        "patience": 0,
+        "close_mosaic": 4,
+        "mosaic": 1.0,
+        "scale": 0.35,
+        "translate": 0.1,
+        "hsv_h": 0.02,
+        "hsv_s": 0.5,
+        "hsv_v": 0.4,
+        "seed": 7,
+        "project": str(options.work / "runs"),
+        "name": "sample",
+        "exist_ok": True,
     }
 
 
@@ -77,8 +101,19 @@ def write_weights(trained: Path, target: Path) -> int:
     arguments["model"] = NETWORK.name
     kept = {key: bare(checkpoint.get(key)) for key in ("date", "version", "license", "docs")}
     torch.save(
-        {**kept, "epoch": -1, "best_fitness": None, "ema": None, "updates": None,
-         "optimizer": None, "scaler": None, "model": model, "train_args": arguments}, target)
+        {
+            **kept,
+            "epoch": -1,
+            "best_fitness": None,
+            "ema": None,
+            "updates": None,
+            "optimizer": None,
+            "scaler": None,
+            "model": model,
+            "train_args": arguments,
+        },
+        target,
+    )
     return sum(weight.numel() for weight in model.parameters())
 
 
@@ -87,8 +122,18 @@ def measure(data: Path, image_size: int, work: Path) -> dict[str, Any]:
     from ultralytics import YOLO
 
     found = YOLO(WEIGHTS).val(
-        data=str(data), split="test", imgsz=image_size, batch=16, device="cpu", plots=False,
-        workers=1, project=str(work / "runs"), name="final", exist_ok=True, verbose=False)
+        data=str(data),
+        split="test",
+        imgsz=image_size,
+        batch=16,
+        device="cpu",
+        plots=False,
+        workers=1,
+        project=str(work / "runs"),
+        name="final",
+        exist_ok=True,
+        verbose=False,
+    )
     each = {
         found.names[int(index)]: {
             "mAP50": round(float(found.box.ap50[k]), 4),
@@ -147,18 +192,27 @@ def finish(options: argparse.Namespace, data: Path, minutes: float) -> None:
 def arguments() -> argparse.Namespace:
     """Command line."""
     parser = argparse.ArgumentParser(description="Render pictures and train the sample detector.")
-    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "vidserve-train",
-                        help="folder for pictures and runs (default: in the temporary folder)")
+    parser.add_argument(
+        "--work",
+        type=Path,
+        default=Path(tempfile.gettempdir()) / "vidserve-train",
+        help="folder for pictures and runs (default: in the temporary folder)",
+    )
     parser.add_argument("--images", type=int, default=2600, help="training pictures")
-    parser.add_argument("--held-out", type=int, default=300,
-                        help="validation pictures, and as many test pictures")
+    parser.add_argument(
+        "--held-out", type=int, default=300, help="validation pictures, and as many test pictures"
+    )
     parser.add_argument("--image-size", type=int, default=320, help="long side in pixels")
     parser.add_argument("--epochs", type=int, default=24, help="epochs, where --hours is 0")
     parser.add_argument("--hours", type=float, default=0.75, help="longest training; 0: no limit")
     parser.add_argument("--processes", type=int, default=2, help="processes that render")
     parser.add_argument("--reuse", action="store_true", help="do not render again")
-    parser.add_argument("--finish", type=float, metavar="MINUTES",
-                        help="only write the result of a training of so many minutes")
+    parser.add_argument(
+        "--finish",
+        type=float,
+        metavar="MINUTES",
+        help="only write the result of a training of so many minutes",
+    )
     options = parser.parse_args()
     options.hours = options.hours or None
     return options
@@ -175,8 +229,12 @@ def main() -> None:
         from dataset import render_sets
 
         data = render_sets(
-            options.work / "data", options.images, options.held_out, options.image_size,
-            options.processes)
+            options.work / "data",
+            options.images,
+            options.held_out,
+            options.image_size,
+            options.processes,
+        )
     if options.finish is not None:
         finish(options, data, options.finish)
         return
