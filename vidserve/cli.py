@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -166,6 +167,79 @@ def demo(
     except VidserveError as error:
         _leave(str(error), 1, show.hung)
     _leave("", code, show.hung)
+
+
+class Phase(StrEnum):
+    """How the frames of simulated cameras lie to each other."""
+
+    RANDOM = "random"
+    SAME = "same"
+
+
+class Switch(StrEnum):
+    """On or off."""
+
+    ON = "on"
+    OFF = "off"
+
+
+class Policy(StrEnum):
+    """The daemon's own policy, and baselines to compare it with."""
+
+    DEADLINE = "deadline"
+    FIFO = "fifo"
+    QUEUE_LIMIT = "queue-limit"
+    EDF = "edf"
+
+
+@app.command()
+def simulate(
+    cameras: Annotated[int, typer.Option(min=1, max=1000)] = 8,
+    fps: Annotated[float, typer.Option(min=0.1, max=240)] = 30.0,
+    interval: Annotated[int, typer.Option(min=1, help="Every n-th frame is a keyframe.")] = 5,
+    service: Annotated[str, typer.Option(help="Milliseconds for a batch of n.")] = "3+2n",
+    noise: Annotated[float, typer.Option(min=0, max=1, help="Of the service time.")] = 0.05,
+    jitter_ms: Annotated[float, typer.Option(min=0, help="Frames come so much late.")] = 2.0,
+    batch_max: Annotated[int, typer.Option(min=1, max=512)] = 8,
+    after_ms: Annotated[float, typer.Option(min=0, help="What follows a detection.")] = 2.0,
+    budget_ms: Annotated[float, typer.Option(min=1)] = 33.0,
+    wait_ms: Annotated[float, typer.Option(min=0, help="Longest hold of a small batch.")] = 0.0,
+    phase: Annotated[Phase, typer.Option()] = Phase.RANDOM,
+    control: Annotated[Switch, typer.Option(help="Overload control.")] = Switch.OFF,
+    for_s: Annotated[float, typer.Option("--for", min=1, help="Simulated seconds.")] = 20.0,
+    seed: Annotated[int, typer.Option()] = 1,
+    policy: Annotated[Policy, typer.Option()] = Policy.DEADLINE,
+    json: Annotated[bool, typer.Option("--json", help="JSON instead of a table.")] = False,
+) -> None:
+    """Try a load on the daemon's own scheduler, without cameras, in a second or so."""
+    from vidserve.detection.service_formula import service_time
+    from vidserve.scheduling.scheduler import SchedulerSettings
+    from vidserve.scheduling.simulator import Load
+    from vidserve.scheduling.simulator import simulate as run_load
+    from vidserve.simulate import numbers, show
+
+    try:
+        service_s = service_time(service)
+    except ValueError as error:
+        _fail(f"--service: {error}", 2)
+    load = Load(
+        cameras=cameras, fps=fps, interval_frames=interval, service_s=service_s, noise=noise,
+        jitter_s=jitter_ms / 1000, after_s=after_ms / 1000, same_phase=phase is Phase.SAME,
+        duration_s=for_s, seed=seed, policy=policy.value,
+    )  # fmt: skip
+    settings = SchedulerSettings(
+        budget_s=budget_ms / 1000, batch_target=min(4, batch_max), batch_max=batch_max,
+        wait_s=wait_ms / 1000, control=control is Switch.ON,
+    )  # fmt: skip
+    found = numbers(run_load(load, settings), load, batch_max)
+    if json:
+        import orjson
+
+        _say(orjson.dumps(found, option=orjson.OPT_INDENT_2).decode())
+    else:
+        from rich.console import Console
+
+        show(found, load, Console(highlight=False))
 
 
 @app.command("fetch-model")

@@ -100,6 +100,11 @@ def _neglected(candidate: _Candidate, now_s: float) -> bool:
     return now_s >= _neglected_from_s(candidate)
 
 
+def answer_time_s(frame: Frame, settings: SchedulerSettings, after_s: float) -> float:
+    """Deadline less what follows and a millisecond."""
+    return frame.captured_s + settings.budget_s - after_s - _SAFETY_S
+
+
 class _Second:
     """What happened since the last whole second, for overload control."""
 
@@ -215,7 +220,7 @@ class Scheduler:
 
     def answer_by(self, frame: Frame) -> float:
         """Answer time e(f): the last moment at which the frame may still wait."""
-        return frame.captured_s + self.settings.budget_s - self._after_s - _SAFETY_S
+        return answer_time_s(frame, self.settings, self._after_s)
 
     def wants(self, camera: str, captured_s: float) -> bool:
         """Whether a frame captured then should be converted and offered. Capture threads."""

@@ -18,10 +18,18 @@ import numpy as np
 
 from vidserve.frames import Batch, Bucket, Frame
 from vidserve.scheduling.answering import AnswerDesk
+from vidserve.scheduling.baselines import Baseline, EarliestDeadline, Fifo, QueueLimit
 from vidserve.scheduling.scheduler import Scheduler, SchedulerSettings, Wait
 from vidserve.scheduling.service_time import ServiceTimes
 
 _BUCKET = Bucket(384, 640)
+POLICIES: dict[str, Callable[[SchedulerSettings, ServiceTimes], Scheduler | Baseline]] = {
+    "deadline": Scheduler,
+    "fifo": Fifo,
+    "queue-limit": QueueLimit,
+    "edf": EarliestDeadline,
+}
+"""The daemon's own scheduler, and what other systems do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +47,7 @@ class Load:
         same_phase: All cameras' frames come at the same moments.
         duration_s: Simulated time.
         seed: Of everything random.
+        policy: Key of ``POLICIES``.
     """
 
     cameras: int = 8
@@ -51,6 +60,7 @@ class Load:
     same_phase: bool = False
     duration_s: float = 20.0
     seed: int = 1
+    policy: str = "deadline"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +100,13 @@ class Result:
         return self.late / max(1, self.late + self.detected)
 
     @property
+    def jain(self) -> float:
+        """Fairness of the detections in time over the cameras, 0..1 (Jain, 1984)."""
+        rates = self.in_time_per_camera_per_s
+        squares = sum(rate * rate for rate in rates)
+        return sum(rates) ** 2 / (len(rates) * squares) if squares else 1.0
+
+    @property
     def mean_batch(self) -> float:
         batches = sum(self.batch_sizes.values())
         return sum(n * k for n, k in self.batch_sizes.items()) / max(1, batches)
@@ -105,7 +122,7 @@ class _Run:
         self.random = random.Random(load.seed)
         times = ServiceTimes(settings.batch_max)
         times.set_table(_BUCKET, {n: load.service_s(n) for n in range(1, settings.batch_max + 1)})
-        self.scheduler = Scheduler(settings, times)
+        self.scheduler = POLICIES[load.policy](settings, times)
         self.scheduler.set_after(load.after_s)
         self.desk = AnswerDesk()
         self.budget_s = settings.budget_s
