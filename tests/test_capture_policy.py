@@ -329,3 +329,10 @@ def test_a_login_in_the_url_is_masked_too() -> None:
         "no answer from rtsp://h/user=admin&password=***&channel=1?pwd=***"
     )
     assert Redactor().clean("http://a:b@c/d and http://c/d") == "http://***@c/d and http://c/d"
+
+
+@pytest.mark.parametrize("name", ["_password", "key", "secret", "auth", "pw", "sig", "api_key"])
+def test_secrets_in_queries_and_paths_are_masked_whatever_they_are_called(name: str) -> None:
+    cleaned = Redactor().clean(f"http://h/user=a&{name}=Quer1Secret&x=1 has no video track")
+    assert "Quer1Secret" not in cleaned
+    assert cleaned.endswith("&x=1 has no video track")

@@ -56,6 +56,19 @@ def test_signals_drain_and_exit_0(tmp_path: Path, number: signal.Signals, troubl
     assert_accounted(json.loads(report.read_text()))
 
 
+def test_a_wish_said_twice_at_once_is_one_wish(tmp_path: Path) -> None:
+    """As timeout(1) and Ctrl-C under make do it."""
+    report = tmp_path / "report.json"
+    config = write_config(tmp_path, FAKE + f"cameras: {{a: {{source: '{synthetic()}'}}}}\n")
+    command = Command("run", "-c", str(config), "--report", str(report))
+    command.wait_for("ready:")
+    command.process.send_signal(signal.SIGHUP)  # ignored, one day a reload
+    command.process.send_signal(signal.SIGINT)
+    code, _ = command.stop(signal.SIGTERM)
+    assert code == 0, command.err
+    assert_accounted(json.loads(report.read_text()))
+
+
 def test_a_signal_while_the_model_loads(tmp_path: Path) -> None:
     # The first batches of a 20 s detector are its sweep: READY is far away.
     config = write_config(
@@ -63,11 +76,16 @@ def test_a_signal_while_the_model_loads(tmp_path: Path) -> None:
         "detector: {model: 'fake:20000+1n'}\nmqtt: {embedded: true}\n"
         + f"cameras: {{a: {{source: '{synthetic()}'}}}}\n",
     )
-    command = Command("run", "-c", str(config))
+    report = tmp_path / "report.json"
+    command = Command("run", "-c", str(config), "--report", str(report))
     command.wait_for("camera a: running")
     code, took_s = command.stop()
     assert code == 0, command.err
     assert took_s < 15
+    numbers = json.loads(report.read_text())
+    assert numbers["duration_s"] == 0
+    assert numbers["cameras"]["a"]["captured"] == 0
+    assert_accounted(numbers)
 
 
 def test_check_says_yes_or_names_every_place(tmp_path: Path) -> None:
@@ -90,6 +108,42 @@ def test_run_refuses_a_wrong_config_with_exit_2(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "vidserve.yaml:1:" in done.stderr
     assert vidserve("run", "-c", str(tmp_path / "none.yaml")).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["watch", "--prefix", "a/#"], "--prefix"),
+        (["watch", "--host", ""], "--host"),
+        (["run", "-c", "x.yaml", "--log-level", "FOO"], "--log-level"),
+        (["simulate", "--service", "fast"], "--service"),
+        (["demo", "-c", "no-such-file.yaml"], "no-such-file.yaml"),
+    ],
+)
+def test_wrong_options_are_named_without_a_traceback(arguments: list[str], words: str) -> None:
+    done = vidserve(*arguments)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_fake_that_is_none(tmp_path: Path) -> None:
+    config = write_config(tmp_path, "detector: {model: 'fake:soon'}\n")
+    done = vidserve("run", "-c", str(config))
+    assert done.returncode == 2
+    assert "fake:soon" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_simulate_says_json(tmp_path: Path) -> None:
+    done = vidserve("simulate", "--cameras", "4", "--for", "5", "--json")
+    found = json.loads(done.stdout)
+    assert {
+        "in_time_per_s", "worst_camera_per_s", "late_share", "gap_ms", "batches", "jain",
+        "outcomes", "late_per_s",
+    } <= set(found)  # fmt: skip
+    assert found["in_time_per_s"] == pytest.approx(24, abs=1)
+    assert "detections in time" in vidserve("simulate", "--for", "2", "--policy", "edf").stdout
 
 
 def test_run_names_a_missing_model_and_the_way_out(tmp_path: Path) -> None:

@@ -261,3 +261,36 @@ def test_a_detector_that_fails_loses_no_frame(
     for camera in report["cameras"].values():
         assert camera["detected"] + camera["tracked"] > 100
         assert camera["detected"] + camera["detections_late"] > 0
+
+
+@pytest.mark.parametrize("realtime", ["true", "false"])
+def test_a_file_waits_for_the_model_and_none_of_it_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, realtime: str
+) -> None:
+    def factory(_config: Config, clock: Clock) -> Callable[[], Detector]:
+        def load() -> Detector:
+            clock.sleep_until(clock.now() + 2.0)  # longer than the file
+            return FakeDetector("3+2n", clock=clock, image_size=320)
+
+        return load
+
+    monkeypatch.setattr(build, "detector_factory", factory)
+    short = synthetic(duration_s=1.5)
+    report = run_daemon(
+        tmp_path,
+        f"cameras: {{a: {{source: '{short}', realtime: {realtime}}}, b: {{source: '{short}'}}}}\n",
+        4,
+    )
+    assert_accounted(report)
+    for camera in report["cameras"].values():
+        assert camera["state"] == "ended"
+        assert camera["captured"] == 45
+        assert "backlog" not in camera["dropped"]
+
+
+def test_a_file_at_full_speed_waits_where_a_camera_would_lose(tmp_path: Path) -> None:
+    fast = f"source: '{synthetic(duration_s=30)}', realtime: false, loop: true"
+    report = run_daemon(tmp_path, FAKE + f"cameras: {{a: {{{fast}}}}}\n", 2)
+    assert_accounted(report)
+    assert report["cameras"]["a"]["captured"] > 100
+    assert report["cameras"]["a"]["dropped"] == {}

@@ -268,3 +268,15 @@ def test_without_any_sweep_nothing_can_be_guessed() -> None:
 def test_the_report_gives_milliseconds_by_shape_and_size() -> None:
     report = times().snapshot_ms()
     assert report == {"640x384": {str(n): 3.0 + 2.0 * n for n in range(1, 9)}}
+
+
+@pytest.mark.parametrize("first_ms", [8.0, 12.0])
+def test_skewed_noise_for_an_hour_does_not_drift_the_estimate(first_ms: float) -> None:
+    learnt = times({n: first_ms * n / 1000 for n in range(1, 9)})
+    rng = random.Random(5)
+    for _ in range(60_000):
+        n = 1 if rng.random() < 0.9 else 2
+        factor = rng.gauss(1.0, 0.05) * (rng.uniform(1.3, 4.0) if rng.random() < 0.05 else 1.0)
+        learnt.observe(WIDE, n, first_ms * n / 1000 * factor)
+    for n in (1, 2, 8):
+        assert learnt.expected(WIDE)[n] * 1000 == pytest.approx(first_ms * n, rel=0.12)

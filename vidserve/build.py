@@ -13,7 +13,9 @@ from vidserve.config.schema import JsonlOutput, PublishLimit
 from vidserve.detection.detector import Detector
 from vidserve.detection.fake import FakeDetector
 from vidserve.detection.models import state_directory
+from vidserve.detection.service_formula import parse_service
 from vidserve.detection.sweep_cache import ServiceTimeCache
+from vidserve.errors import ConfigError
 from vidserve.publishing.broker import EmbeddedBroker
 from vidserve.publishing.connection import MqttSettings
 from vidserve.publishing.jsonl import JsonlOutput as JsonlWriter
@@ -102,6 +104,10 @@ def detector_factory(config: Config, clock: Clock) -> Callable[[], Detector]:
     size = detector.image_size[0]
     if detector.model.startswith(FAKE_PREFIX):
         service = detector.model.removeprefix(FAKE_PREFIX)
+        try:
+            parse_service(service)
+        except ValueError as error:
+            raise ConfigError(f"detector.model: {detector.model}: {error}") from None
         return lambda: FakeDetector(service, clock=clock, image_size=size)
     low = min(
         [_LOW, *(config.camera(name).lowest_confidence(()) for name in config.cameras)],

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
@@ -14,17 +16,30 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from vidserve import __version__
-from vidserve.errors import VidserveError
+from vidserve.errors import ConfigError, VidserveError
 
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
+    pretty_exceptions_enable=False,  # its boxes can show the values of local variables
     help="Real-time video analytics: cameras in, tracked detections out over MQTT, in time.",
 )
 
 ConfigFile = Annotated[
     Path, typer.Option("--config", "-c", help="The YAML file.", show_default=False)
 ]
+
+
+_IMPATIENT_S = 1.0
+
+
+class LogLevel(StrEnum):
+    """How much is logged."""
+
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
 
 
 def main() -> None:
@@ -78,27 +93,27 @@ def run(
     report: Annotated[
         Path | None, typer.Option(help="Write the final numbers to this JSON file.")
     ] = None,
-    log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
+    log_level: Annotated[LogLevel, typer.Option(case_sensitive=False)] = LogLevel.INFO,
 ) -> None:
     """Run the daemon until SIGTERM or SIGINT."""
+    stop = threading.Event()
+    _stop_on_signals(stop.set)
     from vidserve import logs
     from vidserve.config import load, verdict
     from vidserve.libraries import check_libraries
 
-    logs.set_up(log_level.upper())
+    logs.set_up(log_level.value)
     result = load(config, os.environ)
     for problem in result.problems:
         typer.echo(str(problem), err=True)
     if result.config is None:
         _fail(verdict(result), 2)
     check_libraries()
-    if report is not None and not report.absolute().parent.is_dir():
-        _fail(f"--report: the folder {report.absolute().parent} does not exist", 2)
+    if report is not None:
+        _check_writable(report)
     from vidserve.daemon import Daemon, exit_code
-    from vidserve.errors import ConfigError
 
-    daemon = Daemon(result)
-    _stop_on_signals(daemon.request_stop)
+    daemon = Daemon(result, stop=stop)
     try:
         numbers = daemon.run(for_s)
     except ConfigError as error:
@@ -122,6 +137,7 @@ def watch(
     every: Annotated[bool, typer.Option(help="Every message, not only changes.")] = False,
 ) -> None:
     """Subscribe, and print what the cameras see, readably."""
+    from vidserve.config import checks
     from vidserve.publishing.connection import MqttSettings
     from vidserve.publishing.watch import watch as watch_broker
 
@@ -130,6 +146,16 @@ def watch(
         password = os.environ.get(password_env)
         if password is None:
             _fail(f"--password-env: the environment variable {password_env} is not set", 2)
+    for option, value, check_value in (
+        ("--prefix", prefix, checks.prefix),
+        ("--host", host, checks.host),
+    ):
+        if not value:
+            _fail(f"{option}: must not be empty", 2)
+        try:
+            check_value(value)
+        except ValueError as error:
+            _fail(f"{option}: {error}", 2)
     stop = threading.Event()
     _stop_on_signals(stop.set)
     settings = MqttSettings(
@@ -160,10 +186,16 @@ def demo(
     check_libraries()
     from vidserve.demo import Demo, demo_config
 
-    show = Demo(demo_config(source or [], model, image_size, config), seconds)
+    try:
+        made = demo_config(source or [], model, image_size, config)
+    except ConfigError as error:
+        _fail(str(error), 2)
+    show = Demo(made, seconds)
     _stop_on_signals(show.request_stop)
     try:
         code = show.run()
+    except ConfigError as error:
+        _leave(str(error), 2, show.hung)
     except VidserveError as error:
         _leave(str(error), 1, show.hung)
     _leave("", code, show.hung)
@@ -254,18 +286,33 @@ def fetch_model(
 
 
 def _stop_on_signals(stop: Callable[[], None]) -> None:
-    """SIGTERM and SIGINT ask for an orderly end; a second one ends at once."""
-    asked = False
+    """SIGTERM and SIGINT ask for an orderly end; an impatient second one ends at once.
+
+    Within a second it is the same wish: timeout(1), or Ctrl-C under make, signals twice. SIGHUP
+    (a reload, one day) is taken and does nothing, instead of ending the process.
+    """
+    asked_s = math.inf
 
     def handle(number: int, _frame: Any) -> None:
-        nonlocal asked
-        if asked:
+        nonlocal asked_s
+        now_s = time.monotonic()
+        if now_s - asked_s > _IMPATIENT_S:
             os._exit(128 + number)
-        asked = True
-        stop()
+        if math.isinf(asked_s):
+            asked_s = now_s
+            stop()
 
     signal.signal(signal.SIGTERM, handle)
     signal.signal(signal.SIGINT, handle)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+def _check_writable(report: Path) -> None:
+    """Find out before the run, not after it."""
+    try:
+        report.open("ab").close()
+    except OSError as error:
+        _fail(f"--report: cannot write {report}: {error.strerror}", 2)
 
 
 def _write_report(path: Path, numbers: dict[str, Any]) -> None:
@@ -279,6 +326,9 @@ def _write_report(path: Path, numbers: dict[str, Any]) -> None:
 
 def _leave(text: str, code: int, hung: bool) -> NoReturn:
     """End the process; at once if a thread hangs in a library and would hold it up."""
+    # The end has begun: a late signal must not change the exit code.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     if text:
         typer.echo(f"vidserve: {text}", err=True)
     if hung:

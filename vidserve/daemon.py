@@ -15,13 +15,14 @@ from vidserve.clock import Clock, RealClock
 from vidserve.config import Config, LoadResult, check_labels
 from vidserve.errors import ConfigError
 from vidserve.frames import CameraState, CameraStatus
+from vidserve.libraries import tame_libraries
 from vidserve.pipeline import Pipeline
 from vidserve.publishing import messages
 from vidserve.publishing.broker import EmbeddedBroker
 from vidserve.publishing.output import Message, Output
 from vidserve.systemd import Notifier
 from vidserve.telemetry import report
-from vidserve.telemetry.stats import Snapshot
+from vidserve.telemetry.stats import RunStats, Snapshot
 from vidserve.tracking.filtering import DetectionFilter
 from vidserve.tracking_loop import CameraPolicy
 
@@ -42,10 +43,15 @@ class Daemon:
         result: Of loading the config; ``config`` must not be None.
         clock: Tells the time.
         notifier: To systemd.
+        stop: Set when the run is to end; it may be set before ``run``.
     """
 
     def __init__(
-        self, result: LoadResult, clock: Clock | None = None, notifier: Notifier | None = None
+        self,
+        result: LoadResult,
+        clock: Clock | None = None,
+        notifier: Notifier | None = None,
+        stop: threading.Event | None = None,
     ) -> None:
         if result.config is None:
             raise ConfigError("\n".join(map(str, result.problems)))
@@ -53,13 +59,14 @@ class Daemon:
         self._config: Config = result.config
         self._clock = clock or RealClock()
         self._notifier = notifier or Notifier()
-        self._stop = threading.Event()
+        self._stop = stop or threading.Event()
         self._outputs: list[Output] = []
         self._broker: EmbeddedBroker | None = None
         self._cameras: dict[str, CameraThread] = {}
         self._pipeline: Pipeline | None = None
         self._started_wall_s = self._clock.wall()
         self._progressing = True
+        self._broker_told = False
         self.hung = False
         self.mqtt_port: int | None = None
 
@@ -91,14 +98,26 @@ class Daemon:
             raise
         if not ready:
             self._put_away(_JOIN_S)
-            return {}
+            return self._nothing_happened()
         if on_ready is not None:
             on_ready()
         self._watch(for_s)
         return self._finish()
 
+    def _nothing_happened(self) -> Snapshot:
+        """The report of a run that was stopped before readiness."""
+        settings = build.scheduler_settings(self._config)
+        now_s = self._clock.now()
+        stats = RunStats(settings.budget_s, settings.batch_max, now_s)
+        stats.stop(now_s)
+        for name, camera in self._cameras.items():
+            stats.camera(name).status = camera.status
+        numbers = report.complete(stats.snapshot(now_s), self._outputs)
+        return {**numbers, "unaccounted": []}
+
     def _start(self) -> bool:
         """Everything up to readiness; False if asked to stop meanwhile."""
+        tame_libraries()
         config = self._config
         self._broker = build.broker(config, self._clock)
         if self._broker is not None:
@@ -212,6 +231,7 @@ class Daemon:
             now_s = self._clock.now()
             self._tick_cameras()
             self._feed_watchdog(pipeline, now_s)
+            self._look_after_broker()
             if now_s >= next_stats_s:
                 next_stats_s = max(next_stats_s + interval_s, now_s)
                 self._publish_stats()
@@ -223,6 +243,12 @@ class Daemon:
         now_s = self._clock.now()
         for camera in self._cameras.values():
             camera.tick(now_s)
+
+    def _look_after_broker(self) -> None:
+        """An embedded broker that died is told once; it is for trials and not brought back."""
+        if self._broker is not None and not self._broker.alive and not self._broker_told:
+            self._broker_told = True
+            logger.error("the embedded broker died: restart vidserve, or use a real broker")
 
     def _feed_watchdog(self, pipeline: Pipeline, now_s: float) -> None:
         """Only progress of both loops feeds the watchdog; cameras may be dead as they like."""
@@ -283,7 +309,8 @@ class Daemon:
 
     def _status_line(self) -> str:
         up = sum(camera.status.state.delivers for camera in self._cameras.values())
-        line = f"{up} of {len(self._cameras)} cameras up"
+        wanted = sum(camera.enabled for camera in self._config.cameras.values())
+        line = f"{up} of {wanted + len(self._result.failed_cameras)} cameras up"
         if self._pipeline is not None and self._pipeline.stats is not None:
             share = self._pipeline.snapshot()["answered_in_budget"]
             if share is not None:

@@ -203,7 +203,7 @@ class Demo:
             self._done.set()
             for thread in self._threads:
                 thread.join(2.0)
-        if not report:
+        if not report["duration_s"]:
             self._console.print("Stopped before it was ready.")
             return 0
         return self._sum_up(report)

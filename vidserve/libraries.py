@@ -97,3 +97,15 @@ def check_libraries(
             problems.append(explain(module, error) or f"{module} cannot be imported: {error}")
     if problems:
         raise MissingLibraryError("\n".join(problems))
+
+
+def tame_libraries() -> None:
+    """OpenCV: one thread a call, and no words of its own on stderr. Once, at the start.
+
+    Our threads are as many as there are cameras; a pool below each call would only make them
+    wait for each other.
+    """
+    import cv2
+
+    cv2.setNumThreads(1)
+    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)

@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 _USUAL_PICTURE = (1280, 720)
 _SIZES_WAIT_S = 2.0
+_FASTEST_FPS, _PENDING_SLACK = 240, 56
+_PENDING_OF_FAST_FILE = 8
 
 
 class Pipeline:
@@ -76,8 +78,8 @@ class Pipeline:
         self._pools: dict[Bucket, SlotPool] = {}
         self._lock = threading.Lock()
         self._open = False
-        # Several budgets' worth of frames unanswered is no delay but a fault of ours.
-        self._most_pending = 64
+        # More than a budget's worth of frames unanswered is no delay but a fault of ours.
+        self._most_pending = _PENDING_SLACK + round(settings.budget_s * _FASTEST_FPS)
 
     # -- life ------------------------------------------------------------------------------
 
@@ -174,6 +176,13 @@ class Pipeline:
             return None
         slot.geometry = Letterbox.fit(width, height, bucket)
         return slot
+
+    def room_for(self, camera: str) -> bool:
+        """Whether frames count, and this camera has few that are unanswered."""
+        stats = self._camera_stats.get(camera)
+        if not self._open or stats is None:
+            return False
+        return stats.ledger.pending < _PENDING_OF_FAST_FILE
 
     def frame(self, frame: Frame) -> None:
         """Count the frame and pass it to the tracking loop."""

@@ -30,6 +30,7 @@ from vidserve.tracking.tracker import Tracker, TrackerSettings
 logger = logging.getLogger(__name__)
 
 IDLE_S = 0.25
+_SIZE_TOLD_EVERY_S = 60.0
 _AFTER_START_S, _AFTER_MIN_S, _AFTER_MAX_S = 0.004, 0.001, 0.012
 
 
@@ -60,6 +61,8 @@ class _Camera:
         self.tracker = Tracker(policy.tracker)
         self.rate = PublishRate(policy.publish)
         self.forgotten_s = -math.inf
+        self.size = (0, 0)
+        self.size_told_s = -math.inf
         self.delivers = False
         self.in_view: Mapping[str, int] = {}
 
@@ -170,6 +173,8 @@ class TrackingLoop:
 
     def _frame(self, frame: Frame) -> None:
         camera = self._cameras[frame.camera]
+        if (frame.width, frame.height) != camera.size:
+            self._new_size(camera, frame)
         in_time = False
         if frame.slot is not None:
             if camera.delivers:
@@ -180,6 +185,16 @@ class TrackingLoop:
             else:
                 frame.slot.release()
         self._desk.add(frame, self._gate.scheduler.answer_by(frame), in_time)
+
+    def _new_size(self, camera: _Camera, frame: Frame) -> None:
+        """The picture's size is known, or changed: tell it, but not for ever."""
+        before, camera.size = camera.size, (frame.width, frame.height)
+        if before != (0, 0) and frame.captured_s - camera.size_told_s >= _SIZE_TOLD_EVERY_S:
+            camera.size_told_s = frame.captured_s
+            logger.info(
+                "camera %s: picture size changed from %dx%d to %dx%d",
+                camera.name, *before, *camera.size,
+            )  # fmt: skip
 
     def _given_back(self, frame: Frame | None) -> None:
         """The scheduler gave an offered frame up: its slot is free, it becomes tracked."""

@@ -60,6 +60,9 @@ class CollectingSink:
             slot.geometry = Letterbox.fit(width, height, self.pool.bucket)
         return slot
 
+    def room_for(self, camera: str) -> bool:
+        return True
+
     def frame(self, frame: Frame) -> None:
         with self._changed:
             if frame.slot is not None:

@@ -36,6 +36,14 @@ class FrameSink(Protocol):
         """A free slot with ``geometry`` set if this frame is to be a keyframe, else None."""
         ...
 
+    def room_for(self, camera: str) -> bool:
+        """Whether a frame would be taken and counted now.
+
+        Cameras do not ask. A file waits for it at its first picture, and one that is not played
+        in real time before each.
+        """
+        ...
+
     def frame(self, frame: Frame) -> None:
         """Takes over the frame, and its slot."""
         ...
@@ -186,12 +194,16 @@ class CameraThread:
     def seen(self, worker: Worker, corrupt: bool, bad_packets: int) -> None:
         """A picture was decoded (whether it counts or not), after so many bad packets."""
         with self._lock:
-            if worker is not self._worker:
+            if worker is not self._worker or self._stopping:
                 return
             if bad_packets:
                 self._states.bad_packets(bad_packets)
             self._backoff.frame(self._clock.now())
             self._tell(self._states.frame(corrupt))
+
+    def room(self) -> bool:
+        """Whether the sink would take a frame now."""
+        return self._sink.room_for(self.settings.name)
 
     def slot_for(self, worker: Worker, captured_s: float, width: int, height: int) -> Slot | None:
         """A slot if the frame is to be a keyframe."""

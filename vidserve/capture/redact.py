@@ -7,8 +7,13 @@ import re
 from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 MASK = "***"
-# rtsp://host/user=admin&password=secret and the like
-_PARAMETER = re.compile(r"(?i)\b((?:password|passwd|pass|pwd|token)=)[^&\s'\"]+")
+# Cameras take passwords in the query or even in the path (user=a_password=b_channel=1.sdp);
+# there is no rule where they end, so all up to the next separator is hidden.
+SECRET_PARAMETER = re.compile(
+    r"((?:pass|pwd|token|secret|key|auth|sig|credential|pw|psw)[a-z0-9_.-]*(?:=|%3d))"
+    r"[^&;/?#\s'\"]*",
+    re.IGNORECASE,
+)
 _USERINFO = re.compile(r"(?<=://)[^\s/'\"]+@")
 
 
@@ -50,7 +55,7 @@ class Redactor:
 
     def clean(self, text: str) -> str:
         """The text without secrets."""
-        text = _PARAMETER.sub(rf"\1{MASK}", _USERINFO.sub(f"{MASK}@", text))
+        text = SECRET_PARAMETER.sub(rf"\1{MASK}", _USERINFO.sub(f"{MASK}@", text))
         for form in self._forms:
             text = text.replace(form, MASK)
         return text

@@ -22,6 +22,7 @@ ReaderFactory = Callable[[CameraSettings, Clock], Reader]
 logger = logging.getLogger(__name__)
 
 LAG_EVERY_S = 1.0
+_ROOM_S = 0.005
 SETTLE_S = 2.0
 PAUSE_S = 0.003  # a read that took longer had to wait
 LONG_WAIT_S = 0.015
@@ -64,6 +65,7 @@ class Port(Protocol):
     ) -> None: ...
     def lag(self, worker: Worker, source_lag_s: float | None, reader_delay_s: float) -> None: ...
     def ended(self, worker: Worker) -> None: ...
+    def room(self) -> bool: ...
     def failed(self, worker: Worker, error: Exception) -> float | None: ...
 
 
@@ -190,11 +192,28 @@ class Worker:
             picture = arrival.picture
             self._port.seen(self, picture.corrupt, reader.bad_packets - bad_packets)
             bad_packets = reader.bad_packets
+            if not reader.live and self._wait_for_room(picture, timing):
+                break
             self._handle(arrival, timing)
             now_s = self._clock.now()
             if now_s - told_s >= LAG_EVERY_S:
                 told_s = now_s
                 self._port.lag(self, timing.lag_s, reader.reader_delay_s)
+        return False
+
+    def _wait_for_room(self, picture: Picture, timing: _Timing) -> bool:
+        """Files can wait where cameras cannot; True if asked to stop."""
+        if (timing.paced and timing.begun) or self._port.room():
+            return False
+        # The size is of use even now: input shapes are measured before the first frame counts.
+        slot = self._port.slot_for(self, self._clock.now(), picture.width, picture.height)
+        if slot is not None:
+            slot.release()
+        self._enter(Phase.WAIT)
+        while not self._port.room():
+            if self.stop.wait(_ROOM_S):
+                return True
+        self._enter(Phase.WORK)
         return False
 
     def _check_end(self, reader: Reader, pictures: int) -> None:
@@ -277,6 +296,12 @@ class _Timing:
         self._settled = False  # a read had to wait: what FFmpeg gathered while probing is read
         self.limit = FpsLimit(settings.fps_limit)
         self.lag_s: float | None = None
+        self.begun = False
+
+    @property
+    def paced(self) -> bool:
+        """Whether this is a file that is played in real time."""
+        return self._pacer is not None
 
     def wake_s(self, now_s: float) -> float | None:
         """When to begin with the next picture; None: at once."""
@@ -291,6 +316,7 @@ class _Timing:
 
     def stamp(self, arrival: Arrival) -> tuple[float, DropReason | None, int]:
         """Capture time, why it is dropped (None: it is not), how many others were lost."""
+        self.begun = True
         if self._pacer is not None:
             due = self._pacer.picture(arrival.pts_s, self._clock.now())
             lost = due.lost
@@ -299,7 +325,8 @@ class _Timing:
                 share = self._settings.fps_limit * self._pacer.usual_step_s
                 lost = max(1, round(lost * min(1.0, share)))
             return due.due_s, DropReason.MISSED if due.missed else None, lost
-        captured_s = arrival.received_s
+        # A file at full speed is captured when it is handed on: it may have waited for room.
+        captured_s = arrival.received_s if self._reader.live else self._clock.now()
         reason = None
         if self._source_lag is not None:
             paused = arrival.waited_s > PAUSE_S

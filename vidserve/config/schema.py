@@ -344,6 +344,8 @@ class CameraConfig(_Model):
             (self.source.kind == "synthetic") != (self.reader == "synthetic")
         ):
             found.append(("reader", f"{self.reader} cannot read this source: write auto"))
+        if self.reader == "opencv" and self.source.kind != "device":
+            raise wrong("opencv reads local devices only: write auto", "reader")
         if self.crop is not None:
             x1, y1, x2, y2 = self.crop
             if not (x1 < x2 and y1 < y2):

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import SecretStr
 
+from vidserve.capture.redact import SECRET_PARAMETER
 from vidserve.config.checks import no_controls
 from vidserve.config.problems import did_you_mean, printable
 from vidserve.config.values import Scalar, is_null, shape, to_text, wrong
@@ -22,12 +23,6 @@ SYNTHETIC = "synthetic"
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,3}", re.ASCII)
-# Cameras take passwords in the query or even in the path (user=a_password=b_channel=1.sdp);
-# there is no rule where they end, so all up to the next separator is hidden.
-_SECRET_PART = re.compile(
-    r"((?:pass|pwd|token|secret|key|auth|sig|credential|pw|psw)[a-z0-9_.-]*(?:=|%3d))[^&;/?#]*",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +123,7 @@ def _plain(kind: SourceKind, text: str) -> Source:
 
 
 def _shown(text: str) -> str:
-    return printable(_SECRET_PART.sub(r"\1***", text), 1000)
+    return printable(SECRET_PARAMETER.sub(r"\1***", text), 1000)
 
 
 def _from_url(scheme: str, rest: str) -> Source:

@@ -89,6 +89,7 @@ class MqttOutput:
         self._unacknowledged: list[tuple[paho.MQTTMessageInfo, Message]] = []
         self._half_written: Message | None = None
         self._told: str | None = None  # reason of the last line; empty: connected
+        self._state_s = clock.now()
         self._told_s: dict[str, float] = {}
 
     @property
@@ -277,7 +278,7 @@ class MqttOutput:
         self._unacknowledged = []
 
     def _why_ended(self, why: str, soon: bool) -> str:
-        if why == CLOSED_BY_BROKER and soon:
+        if why == CLOSED_BY_BROKER and soon and self._settings.client_id is not None:
             # MQTT 3.1.1 has no word for a take-over: the older connection is just closed.
             why += f" soon after login: does another client use the client id {self._client_id}?"
         return why
@@ -285,11 +286,13 @@ class MqttOutput:
     def _set_state(self, connected: bool, reason: str, broken: bool = False) -> None:
         """Remember the state and tell it if it is another one."""
         self._connected, self._reason = connected, reason
+        self._state_s = self._clock.now()
         self._tell(broken)
 
     def _tell(self, broken: bool = False) -> None:
         """Log the state if it is not the one logged last; the same line once a minute at most,
-        so a flapping connection is told in a few lines, and the last line is true in the end.
+        so a flapping connection is told in a few lines, and the last line is true in the end:
+        a connection that proves stable is told sooner.
         A reason for drops is told once; the counters tell the rest.
         """
         for drop in self._outbox.new_reasons():
@@ -298,7 +301,8 @@ class MqttOutput:
         if reason == self._told:
             return
         now_s = self._clock.now()
-        if now_s - self._told_s.get(reason, -math.inf) < _SAME_LINE_S:
+        again = now_s - self._told_s.get(reason, -math.inf) < _SAME_LINE_S
+        if again and not (connected and now_s - self._state_s > _STABLE_S):
             return
         self._told_s = {r: s for r, s in self._told_s.items() if now_s - s < _SAME_LINE_S}
         self._told_s[reason] = now_s

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from vidserve.frames import Bucket
 
 _RECENT = 31
-_SHAPE_GAIN = 0.1
+_SHAPE_GAIN, _SHAPE_STEP = 0.1, 0.22
 _SETTLED = 1.15
 _MARGIN_GAIN = 0.05
 _MARGIN_START, _MARGIN_MIN, _MARGIN_MAX = 0.12, 0.02, 0.6
@@ -30,7 +30,8 @@ class _Curve:
     """S(n) of one bucket: ``table[n - 1]`` seconds times ``scale``."""
 
     def __init__(self, table_s: Mapping[int, float], n_max: int) -> None:
-        self.table_s = _filled(table_s, n_max)
+        self.table_s = _filled(table_s, n_max)  # as swept: what ratios refer to, never changed
+        self.shape = [0.0] * len(self.table_s)  # log of what each size is off the scaled table
         # The sweep counts as some batches: a spike at the start must not be the median.
         self.ratios: deque[float] = deque([1.0] * 5, maxlen=_RECENT)
         self.scale = 1.0
@@ -41,8 +42,8 @@ class _Curve:
 
     def refresh(self) -> None:
         expected = [0.0]
-        for value_s in self.table_s:
-            expected.append(max(expected[-1], value_s * self.scale))
+        for value_s, shape in zip(self.table_s, self.shape, strict=True):
+            expected.append(max(expected[-1], value_s * self.scale * math.exp(shape)))
         self.expected = tuple(expected)
         self.planned = tuple(value_s * (1.0 + self.margin) for value_s in expected)
 
@@ -56,8 +57,9 @@ class _Curve:
         # While the whole detector becomes slower or faster, the median lags: that is no shape.
         newest = statistics.median(itertools.islice(self.ratios, len(self.ratios) - 5, None))
         if 1 / _SETTLED < newest / self.scale < _SETTLED:
-            off_shape = min(max(ratio / self.scale, 0.8), 1.25)
-            self.table_s[n - 1] *= off_shape**_SHAPE_GAIN
+            # A (bounded) mean, not a sum: summed up, the skew of the noise drifts without bound.
+            off = math.log(ratio / self.scale) - self.shape[n - 1]
+            self.shape[n - 1] += _SHAPE_GAIN * min(max(off, -_SHAPE_STEP), _SHAPE_STEP)
         self.refresh()
 
 

@@ -61,7 +61,7 @@ class CameraStats:
         self._in_budget = 0
         self._late = 0
         self._applied = 0
-        self._last_detection_s = started_s
+        self._last_detection_s = self._last_frame_s = started_s
         self._max_gap_s = 0.0
         self._source_lag_s: float | None = None
         self._reader_delay_s = 0.0
@@ -75,6 +75,7 @@ class CameraStats:
         with self._lock:
             self.ledger.settle(frame.seq, outcome)
             self._in_budget += in_budget
+            self._last_frame_s = max(self._last_frame_s, frame.captured_s)
             self._latency["capture"].add(frame.ready_s - frame.captured_s)
             self._latency["track"].add(track_s)
             self._latency["answer"].add(handed_s - frame.captured_s)
@@ -111,7 +112,9 @@ class CameraStats:
             counts = self.ledger.counts()
             settled = counts.captured - counts.pending
             seen_s = max(duration_s, 1e-9)
-            since_s = now_s - self._last_detection_s
+            # A camera that is over is not waiting for a detection any more.
+            delivers = self.status is None or self.status.state.delivers
+            since_s = (now_s if delivers else self._last_frame_s) - self._last_detection_s
             live_s = max(min(duration_s, _LIVE_WINDOW_S), 1e-9)
             recent = [r for r in self._recent if r[0] >= now_s - live_s]
             lag_s = self._source_lag_s

@@ -11,7 +11,6 @@ there, as displacements in place of the modelled ones; the rest need not know.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import deque
 from collections.abc import Mapping
@@ -24,9 +23,8 @@ from vidserve.tracking.association import Indices, Mask, associate, corners, cos
 from vidserve.tracking.kalman import Array, carried, damping
 from vidserve.tracking.table import TrackTable
 
-log = logging.getLogger(__name__)
-
 DEFAULT_CONFIDENCE = 0.35
+LEAST_PX = 1.0  # what is left of a box at the edge of the picture; less is rounded to nothing
 # Seen once, but with a score this far between its level and 1: no second look needed.
 STRONG = 0.5
 # A single miss is forgiven, so that boxes do not blink, if the last hit is at most this old;
@@ -260,7 +258,6 @@ class Tracker:
             self._table.motion = self._table.motion.scaled(size[0] / old[0], size[1] / old[1])
         else:
             self._keep(np.zeros(len(self._table), np.bool_))
-        log.info("picture size changed from %dx%d to %dx%d", *old, *size)
 
     def _publish(self) -> None:
         """Work out once what every ``at`` until the next detection needs."""
@@ -311,7 +308,8 @@ class Tracker:
             velocities *= factors.astype(np.float32)
             known_size = size
         shown = np.clip(boxes, 0.0, np.array(known_size * 2)).astype(np.float32)
-        visible = ((shown[:, 2:] > shown[:, :2]).all(axis=1)) & (prepared.until_s >= time_s)
+        sides_px = shown[:, 2:] - shown[:, :2]
+        visible = (sides_px >= LEAST_PX).all(axis=1) & (prepared.until_s >= time_s)
         ages_s = np.maximum(time_s - prepared.born_s, 0.0).astype(np.float32)
         of = prepared.tracks
         if visible.all():
