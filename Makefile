@@ -18,11 +18,12 @@ help:
 	@echo "make clean       remove .venv and caches"
 
 $(VENV)/bin/python:
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is not found: sudo apt install python3 python3-venv"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "vidserve needs Python >= 3.11; $(PYTHON) is `$(PYTHON) --version 2>&1`. Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
-	@$(PYTHON) -m venv $(VENV) || { echo "No venv module: apt install python3-venv"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "venv cannot be made: sudo apt install python3-venv"; exit 1; }
 
 $(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
-	@echo "Installing vidserve into $(VENV) (PyTorch is large: this takes a minute or more) ..."
+	@echo "Installing vidserve into $(VENV): PyTorch brings a few gigabytes, and nothing is said until it is done ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo]'
 	@touch $@
 

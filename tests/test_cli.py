@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.mosquitto import Mosquitto
 from tests.running import ROOT, Command, assert_accounted, synthetic, write_config
 
 FAKE = "detector: {model: 'fake:3+2n', image_size: 320}\n"
@@ -187,3 +188,32 @@ def test_version_and_help() -> None:
     assert vidserve("--version").stdout.startswith("vidserve 0.")
     text = vidserve("--help").stdout
     assert all(name in text for name in ("run", "check", "watch", "demo", "fetch-model"))
+
+
+def test_watch_takes_the_broker_from_the_config(tmp_path: Path) -> None:
+    with Mosquitto(tmp_path) as broker:
+        config = write_config(
+            tmp_path,
+            FAKE
+            + f"mqtt: {{host: 127.0.0.1, port: {broker.port}, prefix: site/a, client_id: one}}\n"
+            + f"cameras: {{yard: {{source: '{synthetic(objects=2)}', publish: on_change}}}}\n",
+        )
+        run = Command("run", "-c", str(config))
+        run.wait_for("ready:")
+        watch = Command("watch", "-c", str(config), PYTHONUNBUFFERED="1")
+        assert watch.process.stdout is not None
+        lines: list[str] = []
+        while not any("2 object" in line for line in lines):
+            lines.append(watch.process.stdout.readline())
+            assert lines[-1], lines
+        assert any("vidserve is online" in line for line in lines)
+        assert watch.stop()[0] == 0
+        assert run.stop()[0] == 0
+        assert "thrown out" not in run.err and "closed" not in run.err
+
+
+def test_check_warns_of_a_model_that_is_not_there(tmp_path: Path) -> None:
+    config = write_config(tmp_path, f"cameras: {{a: {{source: '{synthetic()}'}}}}\n")
+    done = vidserve("check", "-c", str(config))
+    assert done.returncode == 0
+    assert "vidserve fetch-model yolo26n.pt" in done.stdout

@@ -41,6 +41,7 @@ def loaded(tmp_path: Path, text: str, **environ: str) -> LoadResult:
 
 def test_check_of_a_good_file(tmp_path: Path) -> None:
     (tmp_path / "here.mp4").touch()
+    (tmp_path / "yolo26n.pt").touch()
     file = tmp_path / "site.yaml"
     file.write_text(
         "detector: {image_size: [640, 320], confidence: {car: 0.5}}\n"

@@ -193,9 +193,12 @@ def test_the_live_numbers_are_of_the_last_seconds() -> None:
     for seq in range(300):
         captured_s = seq * 0.1
         answer(stats, seq, captured_s, 0.01 if captured_s > 20 else 1.0, detected=seq % 5 == 0)
+        if seq % 5 == 0:
+            one = frame("gate", seq, captured_s)
+            stats.detection(one, batch(one), captured_s + 0.005, late=seq % 10 == 0)
     live = stats.snapshot(30.0, 30.0)["live"]
     assert live["fps"] == pytest.approx(10, abs=0.7)
-    assert live["detections_per_s"] == pytest.approx(2, abs=0.7)
+    assert live["detections_per_s"] == pytest.approx(2, abs=0.7)  # in time and late together
     assert live["answered_in_budget"] == 1.0
     silent = stats.snapshot(60.0, 60.0)["live"]
     assert (silent["fps"], silent["answered_in_budget"]) == (0.0, None)

@@ -309,3 +309,40 @@ def test_doubt() -> None:
     assert doubts[-1] == 1.0
     tracker.apply(last_s + KEYFRAME_S, Detections.none(), SIZE)
     assert tracker.doubt(last_s + KEYFRAME_S) == 1.0, "lost"
+
+
+# ---- weak detections
+
+
+def test_weak_detections_carry_a_track_but_are_not_its_confidence() -> None:
+    tracker = new(confidence=0.4)
+    tracker.apply(0.0, seen(still(0), score=0.8), SIZE)
+    for k in range(1, 5):
+        tracker.apply(k * KEYFRAME_S, seen(still(0), score=0.15), SIZE)
+        tracks = tracker.at(k * KEYFRAME_S)
+        assert len(tracks) == 1
+        assert tracks.scores[0] == pytest.approx(0.8)
+
+
+def test_weak_detections_alone_do_not_keep_a_track_in_view_for_ever() -> None:
+    tracker = new(confidence=0.4, lost_s=1.0)
+    tracker.apply(0.0, seen(still(0), score=0.8), SIZE)
+    shown = []
+    for k in range(1, 13):
+        tracker.apply(k * KEYFRAME_S, seen(still(0), score=0.15), SIZE)
+        shown.append(len(tracker.at(k * KEYFRAME_S)))
+    assert shown[:5] == [1] * 5
+    assert shown[-1] == 0
+    tracker.apply(13 * KEYFRAME_S, seen(still(0), score=0.6), SIZE)
+    back = tracker.at(13 * KEYFRAME_S)
+    assert back.ids.tolist() == [1]
+    assert back.scores[0] == pytest.approx(0.6)
+
+
+def test_no_published_score_is_below_its_level() -> None:
+    rng = np.random.default_rng(4)
+    tracker = new(confidence=0.5)
+    for k in range(60):
+        score = float(rng.uniform(0.1, 1.0))
+        tracker.apply(k * KEYFRAME_S, seen(walker(k * KEYFRAME_S), score=score), SIZE)
+        assert (tracker.at(k * KEYFRAME_S).scores >= 0.5).all()

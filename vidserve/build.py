@@ -12,7 +12,7 @@ from vidserve.config import Config
 from vidserve.config.schema import JsonlOutput, PublishLimit
 from vidserve.detection.detector import Detector
 from vidserve.detection.fake import FakeDetector
-from vidserve.detection.models import state_directory
+from vidserve.detection.models import resolve_model, state_directory
 from vidserve.detection.service_formula import parse_service
 from vidserve.detection.sweep_cache import ServiceTimeCache
 from vidserve.errors import ConfigError
@@ -99,6 +99,10 @@ def detector_factory(config: Config, clock: Clock) -> Callable[[], Detector]:
 
     ``model: "fake:3+2n"`` gives the fake detector with that service time in milliseconds: it
     finds the coloured rectangles of synthetic cameras, for trials and benchmarks.
+
+    Raises:
+        ConfigError: a fake with a formula that is none.
+        ModelNotFoundError: the model is not on disk.
     """
     detector = config.detector
     size = detector.image_size[0]
@@ -112,8 +116,8 @@ def detector_factory(config: Config, clock: Clock) -> Callable[[], Detector]:
     low = min(
         [_LOW, *(config.camera(name).lowest_confidence(()) for name in config.cameras)],
     )
-    local = config.path(detector.model)
-    model = str(local) if local.exists() else detector.model
+    # Found now, not in the detection thread: a missing model should be told before anything runs.
+    model = str(resolve_model(detector.model, folders=[config.base_dir]))
 
     def load() -> Detector:
         from vidserve.detection.threads import yield_to_cameras

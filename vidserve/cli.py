@@ -9,14 +9,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from vidserve import __version__
 from vidserve.errors import ConfigError, VidserveError
+
+if TYPE_CHECKING:
+    from vidserve.publishing.connection import MqttSettings
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -104,9 +108,9 @@ def run(
 
     logs.set_up(log_level.value)
     result = load(config, os.environ)
-    for problem in result.problems:
-        typer.echo(str(problem), err=True)
-    if result.config is None:
+    if result.config is None:  # else the daemon tells of the cameras that fail
+        for problem in result.problems:
+            typer.echo(str(problem), err=True)
         _fail(verdict(result), 2)
     check_libraries()
     if report is not None:
@@ -127,8 +131,13 @@ def run(
 
 @app.command()
 def watch(
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="Take the broker from this config.")
+    ] = None,
     host: Annotated[str, typer.Option(help="Broker.")] = "localhost",
-    port: Annotated[int, typer.Option(min=1, max=65535)] = 1883,
+    port: Annotated[
+        int, typer.Option(min=1, max=65535, help="For an embedded broker see the log of `run`.")
+    ] = 1883,
     prefix: Annotated[str, typer.Option(help="First topic level.")] = "vidserve",
     username: Annotated[str | None, typer.Option()] = None,
     password_env: Annotated[
@@ -158,10 +167,28 @@ def watch(
             _fail(f"{option}: {error}", 2)
     stop = threading.Event()
     _stop_on_signals(stop.set)
-    settings = MqttSettings(
-        host=host, port=port, username=username, password=password, prefix=prefix
-    )
+    if config is not None:
+        settings = _broker_of(config, port)
+    else:
+        settings = MqttSettings(
+            host=host, port=port, username=username, password=password, prefix=prefix
+        )
     watch_broker(settings, _say, stop, every=every)
+
+
+def _broker_of(config: Path, port: int) -> MqttSettings:
+    from vidserve import build
+    from vidserve.config import load
+
+    result = load(config, os.environ)
+    if result.config is None:
+        _fail("\n".join(map(str, result.problems)), 2)
+    mqtt = result.config.mqtt
+    if mqtt is None:
+        _fail(f"{config}: there is no mqtt section", 2)
+    embedded = (mqtt.embedded_port or port) if mqtt.embedded else None
+    # A client of its own: the daemon's id would throw the daemon out.
+    return replace(build.mqtt_settings(result.config, embedded), client_id=None)
 
 
 @app.command()

@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 TICK_S = 0.25
 CHECK_EVERY_S = 60.0
 _LOAD_STEP_S = 0.25
+_SLOW_SHARE = 0.75  # the rest goes for decoding and for what follows a detection
 _EXTEND_S = 30.0
 _JOIN_S, _DRAIN_S, _FLUSH_S = 1.2, 1.0, 2.0
 _WATCHDOG_DEFAULT_S = 30.0
@@ -66,7 +67,7 @@ class Daemon:
         self._pipeline: Pipeline | None = None
         self._started_wall_s = self._clock.wall()
         self._progressing = True
-        self._broker_told = False
+        self._broker_told = self._over_told = False
         self.hung = False
         self.mqtt_port: int | None = None
 
@@ -119,10 +120,11 @@ class Daemon:
         """Everything up to readiness; False if asked to stop meanwhile."""
         tame_libraries()
         config = self._config
+        make_detector = build.detector_factory(config, self._clock)
         self._broker = build.broker(config, self._clock)
         if self._broker is not None:
             self.mqtt_port = self._broker.start()
-            logger.info("embedded broker on 127.0.0.1:%d", self.mqtt_port)
+            logger.info("see what it publishes: vidserve watch --port %d", self.mqtt_port)
         for output in build.outputs(config, self._clock, self.mqtt_port):
             output.start()
             self._outputs.append(output)
@@ -136,7 +138,7 @@ class Daemon:
         self._pipeline = Pipeline(
             build.scheduler_settings(config),
             scheduling,
-            build.detector_factory(config, self._clock),
+            make_detector,
             self._outputs,
             self._clock,
             build.service_time_cache(config),
@@ -203,8 +205,21 @@ class Daemon:
             }
         )
         self._put(messages.info_message(self._info(names)))
+        self._warn_of_slow_detector(pipeline)
         self._notifier.ready(self._status_line())
         logger.info("ready: %s", self._status_line())
+
+    def _warn_of_slow_detector(self, pipeline: Pipeline) -> None:
+        """Everything is answered in time then, but by the tracker alone: people should know."""
+        budget_ms = self._config.scheduling.budget_ms
+        for bucket, service_ms in pipeline.snapshot()["detector"]["service_ms"].items():
+            if service_ms["1"] > _SLOW_SHARE * budget_ms:
+                logger.warning(
+                    "one picture of %s takes the detector %.0f ms of the %g ms budget: most"
+                    " detections will come late for their frame and only correct the tracker;"
+                    " try a smaller detector.image_size, a smaller model, or a GPU",
+                    bucket, service_ms["1"], budget_ms,
+                )  # fmt: skip
 
     def _fail_camera(self, pipeline: Pipeline, name: str, reason: str) -> None:
         thread = self._cameras.pop(name, None)
@@ -232,6 +247,7 @@ class Daemon:
             self._tick_cameras()
             self._feed_watchdog(pipeline, now_s)
             self._look_after_broker()
+            self._tell_if_over()
             if now_s >= next_stats_s:
                 next_stats_s = max(next_stats_s + interval_s, now_s)
                 self._publish_stats()
@@ -243,6 +259,13 @@ class Daemon:
         now_s = self._clock.now()
         for camera in self._cameras.values():
             camera.tick(now_s)
+
+    def _tell_if_over(self) -> None:
+        """Files that have ended do not end the run; somebody may wait for that."""
+        ended = [c.status.state is CameraState.ENDED for c in self._cameras.values()]
+        if ended and all(ended) and not self._over_told:
+            self._over_told = True
+            logger.info("all cameras have ended; the daemon runs on until it is stopped")
 
     def _look_after_broker(self) -> None:
         """An embedded broker that died is told once; it is for trials and not brought back."""
@@ -312,9 +335,13 @@ class Daemon:
         wanted = sum(camera.enabled for camera in self._config.cameras.values())
         line = f"{up} of {wanted + len(self._result.failed_cameras)} cameras up"
         if self._pipeline is not None and self._pipeline.stats is not None:
-            share = self._pipeline.snapshot()["answered_in_budget"]
-            if share is not None:
-                line += f", {share:.1%} of frames answered in budget"
+            numbers = self._pipeline.snapshot()
+            if numbers["answered_in_budget"] is not None:
+                per_s = sum(c["live"]["detections_per_s"] for c in numbers["cameras"].values())
+                line += (
+                    f", {numbers['answered_in_budget']:.1%} of frames answered in budget,"
+                    f" {per_s:.1f} detections/s"
+                )
         return line
 
     def _info(self, names: Mapping[int, str]) -> bytes:
@@ -363,6 +390,7 @@ class Daemon:
         final["unaccounted"] = unaccounted
         self._stop_broker()
         gc.unfreeze()
+        logger.info("stopped after %.1f s: %s", final["duration_s"], report.one_line(final))
         return final
 
     def _put_away(self, limit_s: float) -> None:

@@ -30,6 +30,7 @@ from vidserve.publishing.connection import (
     ConnectionFailed,
     MqttSettings,
 )
+from vidserve.telemetry.report import one_line
 
 SAMPLE_MODEL = "vidserve-sample.pt"
 SAMPLE_CLIPS = ("plaza", "street", "gate")
@@ -120,11 +121,15 @@ class View:
                 labels = Counter(thing["label"] for thing in answer["objects"])
                 self.answers[parts[0]] += 1
                 self.labels.setdefault(parts[0], Counter()).update(labels.keys())
-                self._seen[parts[0]] = ", ".join(f"{n} {name}" for name, n in labels.items())
+                self._seen[parts[0]] = "  ".join(
+                    f"{n}\u00a0{name}" for name, n in sorted(labels.items())
+                )
 
     def table(self, seconds_left: float) -> Table:
         """The numbers by camera, newest."""
         with self._lock:
+            if not self._cameras:
+                return _table("vidserve demo: waiting for the first numbers ...", {}, {})
             return _table(
                 f"vidserve demo: {max(seconds_left, 0):.0f} s left, {self.messages} messages",
                 self._cameras,
@@ -132,15 +137,18 @@ class View:
             )
 
 
-def _table(title: str, cameras: dict[str, dict[str, Any]], last: dict[str, str]) -> Table:
+def _table(
+    title: str, cameras: dict[str, dict[str, Any]], last: dict[str, str], heading: str = "in view"
+) -> Table:
     table = Table(
         title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
     )
     table.add_column("camera", no_wrap=True)
     table.add_column("state", no_wrap=True)
-    for heading in ("fps", "detected", "tracked", "dropped", "in\nbudget", "p50\nms", "p99\nms"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("in view")
+    for name in ("fps", "detected", "tracked", "dropped", "in\nbudget", "p50\nms", "p99\nms"):
+        table.add_column(name, justify="right", no_wrap=True)
+    # One row a camera, so that rows do not jump; what does not fit is cut with dots.
+    table.add_column(heading, no_wrap=True, overflow="ellipsis")
     for name, numbers in cameras.items():
         share = numbers["answered_in_budget"]
         answer = numbers["latency_ms"]["answer"]
@@ -151,7 +159,7 @@ def _table(title: str, cameras: dict[str, dict[str, Any]], last: dict[str, str])
             str(numbers["detected"]),
             str(numbers["tracked"]),
             str(sum(numbers["dropped"].values())),
-            "-" if share is None else f"{share:.1%}",
+            "-" if share is None else f"{share:.1%}".replace("100.0", "100"),
             "-" if answer["p50"] is None else f"{answer['p50']:.1f}",
             "-" if answer["p99"] is None else f"{answer['p99']:.1f}",
             last.get(name, ""),
@@ -170,6 +178,11 @@ class Demo:
     def __init__(self, result: LoadResult, seconds: float) -> None:
         assert result.config is not None and result.config.mqtt is not None
         self._seconds = seconds
+        folder = str(Path(__file__).resolve().parent.parent / "samples")
+        sources = [str(camera.source) for camera in result.config.cameras.values()]
+        self._sample_model_on_own_source = result.config.detector.model.endswith(
+            SAMPLE_MODEL
+        ) and not all(source.startswith(folder) for source in sources)
         self._config = result.config
         self._daemon = Daemon(result)
         self._view = View(result.config.mqtt.prefix)
@@ -197,6 +210,11 @@ class Demo:
         """
         logs.set_up("WARNING")
         self._console.print("Loading the model and connecting ...")
+        if self._sample_model_on_own_source:
+            self._console.print(
+                "No --model was given: the sample model only knows the rendered sample clips.",
+                style="yellow",
+            )
         try:
             report = self._daemon.run(self._seconds, self._begin)
         finally:
@@ -248,30 +266,26 @@ class Demo:
             name: ", ".join(label for label, _ in labels.most_common(4))
             for name, labels in view.labels.items()
         }
-        console.print(_table("Summary", report["cameras"], seen))
-        cameras = report["cameras"].values()
-        captured = sum(c["captured"] for c in cameras)
-        detected = sum(c["detected"] for c in cameras)
-        tracked = sum(c["tracked"] for c in cameras)
-        dropped = sum(sum(c["dropped"].values()) for c in cameras)
-        late = sum(c["detections_late"] for c in cameras)
-        share = report["answered_in_budget"] or 0.0
+        console.print(_table("Summary", report["cameras"], seen, "seen"))
+        budget = f"{self._config.scheduling.budget_ms:g} ms"
+        console.print(
+            "detected: the detector saw this very frame; tracked: the tracker carried the boxes on;"
+            f" in budget: answered within {budget}; p50, p99: from capture to answer.",
+            style="dim",
+        )
+        late = sum(c["detections_late"] for c in report["cameras"].values())
+        in_time = sum(c["detected"] for c in report["cameras"].values())
         batches, detector = report["batches"], report["detector"]
+        console.print(f"{report['duration_s']:.1f} s: {one_line(report)} ({budget}).")
         console.print(
-            f"{report['duration_s']:.1f} s: {captured} frames captured = {detected} detected"
-            f" + {tracked} tracked + {dropped} dropped; {share:.2%} answered within"
-            f" {self._config.scheduling.budget_ms:g} ms."
-        )
-        console.print(
-            f"Detector: {detected} detections in time, {late} late (they put the tracker right);"
-            f" {detector['images_per_s']:.1f} pictures/s in batches of"
+            f"Detector: {in_time} detections in time, {late} late (those still correct the boxes);"
+            f" {detector['images_per_s']:.1f} detections/s in batches of"
             f" {batches['mean_size'] or 0:.1f}, busy {detector['use']:.0%} of the time."
-            f" MQTT: {report['mqtt']['published']} messages sent, {view.messages} seen by our own"
-            " subscriber."
         )
+        answers = sum(view.answers.values())
         console.print(
-            "Next: write a config (configs/vidserve.yaml is an example), then"
-            " `vidserve check -c FILE` and `vidserve run -c FILE`."
+            f"MQTT: our own subscriber saw {answers} answers, and {view.messages - answers} other"
+            " messages."
         )
         silent = [
             name
@@ -283,4 +297,9 @@ class Demo:
             console.print(f"camera {name}: nothing was seen of it: {reason}", style="red")
         for problem in report["unaccounted"]:
             console.print(f"frames are unaccounted for: {problem}", style="red")
+        if not silent:
+            console.print(
+                "Next: write a config (configs/vidserve.yaml is an example), then"
+                " `vidserve check -c FILE` and `vidserve run -c FILE`."
+            )
         return 1 if silent else exit_code(report)

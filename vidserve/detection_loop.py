@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import queue
 import threading
 import time
@@ -20,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 IDLE_S = 0.25
 _PAUSE_MAX_S = 5.0
-_FAILURES_REPORTED = 3
+_TOLD_EVERY_S = 30.0
 
 
 class DetectionLoop:
@@ -54,6 +55,7 @@ class DetectionLoop:
         self.stats: RunStats | None = None
         self.progress_s = clock.now()
         self.failures_in_a_row = 0
+        self._told_s = -math.inf
         self.thread = threading.Thread(target=self._run, name="detection", daemon=True)
 
     @property
@@ -116,13 +118,14 @@ class DetectionLoop:
         self._inbox.put(BatchDone(batch, detections, done_s))
         if failed:
             self._stop.wait(min(0.05 * 2 ** min(self.failures_in_a_row, 8), _PAUSE_MAX_S))
-        elif self.failures_in_a_row:
-            logger.info("the detector works again after %d failures", self.failures_in_a_row)
+        else:
             self.failures_in_a_row = 0
 
     def _failed(self, error: Exception) -> None:
         self.failures_in_a_row += 1
-        if self.failures_in_a_row <= _FAILURES_REPORTED:
+        now_s = self._clock.now()
+        if now_s - self._told_s >= _TOLD_EVERY_S:
+            self._told_s = now_s
             logger.error(
                 "the detector failed (%d in a row); frames are answered by the tracker: %s",
                 self.failures_in_a_row,

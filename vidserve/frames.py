@@ -152,7 +152,7 @@ class Tracks:
     Attributes:
         ids: int32 (n,), unique per camera and run.
         boxes: float32 (n, 4), x1 y1 x2 y2 in pixels, inside the picture, area > 0.
-        scores: float32 (n,), 0..1, of the last detection.
+        scores: float32 (n,), 0..1, of the last detection at the level of publishing or above.
         classes: int32 (n,), by vote over time.
         velocities: float32 (n, 2), pixels per second of the centre.
         ages_s: float32 (n,), since the track was first seen.

@@ -13,6 +13,8 @@ from vidserve.config.load import LoadResult, load
 from vidserve.config.problems import Path as KeyPath
 from vidserve.config.problems import Problem, did_you_mean, printable
 from vidserve.config.schema import CameraConfig, Config, JsonlOutput, MqttConfig
+from vidserve.detection.models import resolve_model
+from vidserve.errors import ModelNotFoundError
 
 _SHOWN_ELSEWHERE = {"source", "username", "password", "password_file", "enabled"}
 
@@ -47,6 +49,7 @@ def warnings(result: LoadResult) -> list[Problem]:
     """The notes of loading, and source files that are not there (now)."""
     notes = list(result.notes)
     if (config := result.config) is not None:
+        notes.extend(_model_notes(result, config))
         for name in config.cameras:
             camera = config.camera(name)
             if camera.kind in ("file", "device") and isinstance(camera.source, str):
@@ -55,6 +58,17 @@ def warnings(result: LoadResult) -> list[Problem]:
                     message = f"there is no such file now: {printable(str(where), 200)}"
                     notes.append(result.problem(("cameras", name, "source"), message))
     return sorted(notes, key=lambda note: (note.line, note.column))
+
+
+def _model_notes(result: LoadResult, config: Config) -> list[Problem]:
+    if config.detector.model.startswith("fake:"):
+        return []
+    try:
+        resolve_model(config.detector.model, folders=[config.base_dir])
+    except ModelNotFoundError as error:
+        message = str(error).removeprefix("detector.model: ")
+        return [result.problem(("detector", "model"), message)]
+    return []
 
 
 def _exists(path: str) -> bool:

@@ -10,7 +10,7 @@ import hashlib
 import logging
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from vidserve.errors import DetectorError, ModelNotFoundError
@@ -34,12 +34,14 @@ def state_directory() -> Path:
     return (Path(base) if base else Path(os.path.expanduser("~/.local/state"))) / "vidserve"
 
 
-def resolve_model(name: str, state_dir: Path | None = None) -> Path:
+def resolve_model(name: str, state_dir: Path | None = None, folders: Sequence[Path] = ()) -> Path:
     """The file or folder of a model.
 
     Args:
-        name: A path, or a name that lies in the current folder or in ``state_dir``.
+        name: A path, or a name that lies in one of ``folders``, in the current folder or in
+            ``state_dir``.
         state_dir: None: ``state_directory()``.
+        folders: Where a relative path or a name is looked for first.
 
     Raises:
         ModelNotFoundError: It is nowhere; the message says how to get it.
@@ -47,13 +49,13 @@ def resolve_model(name: str, state_dir: Path | None = None) -> Path:
     state_dir = state_dir if state_dir is not None else state_directory()
     asked = Path(name).expanduser()
     bare = asked.name == name
-    places = [asked, state_dir / name] if bare else [asked]
-    for place in places:
-        if place.exists():
+    looked = list(dict.fromkeys([*folders, Path.cwd(), *([state_dir] if bare else [])]))
+    for folder in looked:
+        if (place := folder / asked).exists():
             return place.absolute()
     if bare:
         raise ModelNotFoundError(
-            f"detector.model: {name} is neither in {Path.cwd()} nor in {state_dir}; "
+            f"detector.model: {name} is not in {' nor in '.join(map(str, looked))}; "
             f"get it with: vidserve fetch-model {name}"
         )
     raise ModelNotFoundError(
@@ -103,7 +105,7 @@ def fetch_model(
         # A folder of its own keeps the name: the download and the format go by it.
         with tempfile.TemporaryDirectory(prefix=".fetch-", dir=state_dir) as folder:
             part = Path(folder) / name
-            download(name, part)
+            _download(download, name, part, state_dir)
             if not part.is_file():
                 raise DetectorError(
                     f"Ultralytics publishes no model named {name}, or its list cannot be read"
@@ -114,6 +116,18 @@ def fetch_model(
         raise DetectorError(f"cannot fetch {name} into {state_dir}: {error}") from error
     logger.info("fetched %s", target)
     return target
+
+
+def _download(
+    download: Callable[[str, Path], None], name: str, part: Path, state_dir: Path
+) -> None:
+    try:
+        download(name, part)
+    except DetectorError as error:
+        raise DetectorError(
+            f"{error}. Without internet: download {name} elsewhere, from the releases of"
+            f" ultralytics/assets on GitHub, and copy it to {state_dir}"
+        ) from error
 
 
 def file_hash(path: Path) -> str:

@@ -304,9 +304,8 @@ def download_asset(name: str, path: Path) -> None:
         # An old name may come back as another one (yolov5n.pt is yolov5nu.pt today).
         got = Path(attempt_download_asset(str(path)))
     except Exception as error:
-        raise DetectorError(
-            f"cannot download {name}: {error}; without internet, copy the file there by hand"
-        ) from error
+        said = str(error).encode("ascii", "ignore").decode().strip(" .;")
+        raise DetectorError(f"cannot download {name}: {said}") from error
     finally:
         os.environ["YOLO_OFFLINE"] = "true"
     if got != path and got.is_file():

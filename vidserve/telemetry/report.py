@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from vidserve.publishing.output import Output
@@ -26,6 +27,24 @@ def as_it_stood(report: Snapshot, before: Snapshot) -> None:
         if name in before:
             connected, reason = before[name]["connected"], before[name]["reason"]
             report[name] = {**report[name], "connected": connected, "reason": reason}
+
+
+def one_line(numbers: Snapshot) -> str:
+    """The frames of a run and what became of them."""
+    cameras = numbers["cameras"].values()
+    detected, tracked, captured = (
+        sum(c[key] for c in cameras) for key in ("detected", "tracked", "captured")
+    )
+    dropped: Counter[str] = Counter()
+    for camera in cameras:
+        dropped.update(camera["dropped"])
+    why = f" ({', '.join(f'{n} {reason}' for reason, n in dropped.items())})" if dropped else ""
+    share = numbers["answered_in_budget"]
+    in_budget = "" if share is None else f"; {share:.2%} answered in budget"
+    return (
+        f"{captured} frames captured = {detected} detected + {tracked} tracked"
+        f" + {dropped.total()} dropped{why}{in_budget}"
+    )
 
 
 def _numbers(output: Output) -> Snapshot:

@@ -66,7 +66,8 @@ class CameraStats:
         self._source_lag_s: float | None = None
         self._reader_delay_s = 0.0
         self._pool_empty = 0
-        self._recent: deque[tuple[float, bool, bool]] = deque()
+        self._recent: deque[tuple[float, bool]] = deque()
+        self._recent_detections: deque[float] = deque()
 
     def answered(self, frame: Frame, detected: bool, handed_s: float, track_s: float) -> None:
         """A frame was handed over: settle it."""
@@ -79,7 +80,7 @@ class CameraStats:
             self._latency["capture"].add(frame.ready_s - frame.captured_s)
             self._latency["track"].add(track_s)
             self._latency["answer"].add(handed_s - frame.captured_s)
-            self._recent.append((handed_s, detected, in_budget))
+            self._recent.append((handed_s, in_budget))
             while self._recent[0][0] < handed_s - _LIVE_WINDOW_S:
                 self._recent.popleft()
 
@@ -88,6 +89,9 @@ class CameraStats:
         with self._lock:
             self._applied += 1
             self._late += late
+            self._recent_detections.append(done_s)
+            while self._recent_detections[0] < done_s - _LIVE_WINDOW_S:
+                self._recent_detections.popleft()
             self._latency["wait"].add(batch.started_s - frame.ready_s)
             self._latency["detect"].add(done_s - batch.started_s)
             self._max_gap_s = max(self._max_gap_s, frame.captured_s - self._last_detection_s)
@@ -144,8 +148,12 @@ class CameraStats:
                 },
                 "live": {
                     "fps": round(len(recent) / live_s, 1),
-                    "detections_per_s": round(sum(r[1] for r in recent) / live_s, 1),
-                    "answered_in_budget": _share(sum(r[2] for r in recent), len(recent)),
+                    "detections_per_s": round(
+                        sum(done_s >= now_s - live_s for done_s in self._recent_detections)
+                        / live_s,
+                        1,
+                    ),
+                    "answered_in_budget": _share(sum(r[1] for r in recent), len(recent)),
                 },
                 "balanced": counts.balanced,
             }

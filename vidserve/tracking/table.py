@@ -22,8 +22,9 @@ class TrackTable:
     Attributes:
         motion: State at the anchor.
         ids: int32, 0 until confirmed.
-        scores: float32, of the last hit.
-        born_s, hit_s: float64, capture times of the first and the last hit.
+        scores: float32, of the last strong hit: one at the level of publishing or above.
+        born_s, hit_s, strong_s: float64, capture times of the first, the last and the last
+            strong hit.
         missed: int32, detections since the last hit.
         votes: float32 (n, k), sum of faded scores by class; ``columns`` maps class to column.
             k is the number of classes ever seen, at most the model's.
@@ -34,6 +35,7 @@ class TrackTable:
     scores: FloatArray
     born_s: Array
     hit_s: Array
+    strong_s: Array
     missed: IntArray
     votes: FloatArray
     columns: dict[int, int] = field(default_factory=dict)
@@ -45,6 +47,7 @@ class TrackTable:
             Motion.starting(np.empty((0, 4))),
             np.empty(0, np.int32),
             np.empty(0, np.float32),
+            np.empty(0),
             np.empty(0),
             np.empty(0),
             np.empty(0, np.int32),
@@ -74,13 +77,16 @@ class TrackTable:
         boxes: Array,
         scores: FloatArray,
         classes: IntArray,
+        strong: npt.NDArray[np.bool_],
     ) -> None:
         """Note that tracks ``rows`` (distinct) were seen at these boxes; all others missed."""
         self.motion = self.motion.corrected(rows, boxes)
         self.missed += 1
         self.missed[rows] = 0
         self.hit_s[rows] = time_s
-        self.scores[rows] = scores
+        strongly = rows[strong]
+        self.scores[strongly] = scores[strong]
+        self.strong_s[strongly] = time_s
         columns = self._columns_of(classes)  # first: it may widen ``votes``
         self.votes[rows, columns] += scores
 
@@ -99,6 +105,7 @@ class TrackTable:
         self.scores = np.concatenate((self.scores, scores))
         self.born_s = np.concatenate((self.born_s, times))
         self.hit_s = np.concatenate((self.hit_s, times))
+        self.strong_s = np.concatenate((self.strong_s, times))
         self.missed = np.concatenate((self.missed, nothing))
         self.votes = np.concatenate((self.votes, votes))
 
@@ -107,6 +114,7 @@ class TrackTable:
         self.motion = self.motion.pick(kept)
         self.ids, self.scores = self.ids[kept], self.scores[kept]
         self.born_s, self.hit_s = self.born_s[kept], self.hit_s[kept]
+        self.strong_s = self.strong_s[kept]
         self.missed, self.votes = self.missed[kept], self.votes[kept]
 
     def _columns_of(self, classes: IntArray) -> npt.NDArray[np.intp]:

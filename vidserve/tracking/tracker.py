@@ -182,7 +182,7 @@ class Tracker:
         levels = self._levels(classes)
         high = scores >= levels
         rows, columns = self._associate(boxes, classes, high)
-        table.hit(rows, time_s, boxes[columns], scores[columns], classes[columns])
+        table.hit(rows, time_s, boxes[columns], scores[columns], classes[columns], high[columns])
         self._confirm(rows[table.ids[rows] == 0])
         # A track that was seen once, and not again at the next look, was noise.
         self._keep((table.ids > 0) | (table.missed == 0))
@@ -264,7 +264,9 @@ class Tracker:
         table, anchor_s = self._table, self._anchor_s
         assert anchor_s is not None
         forgiven = (table.missed == 1) & (anchor_s - table.hit_s <= FORGIVEN_S)
-        rows = np.flatnonzero((table.ids > 0) & ((table.missed == 0) | forgiven))
+        # Weak detections carry a track over a bad moment; they do not make it true for ever.
+        sure = anchor_s - table.strong_s <= self.settings.lost_s
+        rows = np.flatnonzero((table.ids > 0) & ((table.missed == 0) | forgiven) & sure)
         motion = table.motion.pick(rows)
         square = motion.rate * motion.rate
         rate = motion.rate * (square / (square + HOLD * motion.rr))
