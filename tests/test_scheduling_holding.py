@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from tests.lab.scheduling import (
@@ -16,7 +18,7 @@ from tests.lab.scheduling import (
     waits,
     with_cameras,
 )
-from vidserve.frames import BatchKind
+from vidserve.frames import Batch, BatchKind
 from vidserve.scheduling.scheduler import Scheduler, SchedulerSettings
 from vidserve.scheduling.simulator import Load, simulate
 
@@ -182,3 +184,32 @@ def test_a_starving_camera_goes_before_heavier_ones_in_time() -> None:
     light = [now_s for now_s, name in served if name == "light"]
     assert light, "the light camera starves"
     assert light[0] == pytest.approx(0.5, abs=PERIOD_S)
+
+
+def test_a_camera_that_always_loses_the_race_is_served_before_max_gap() -> None:
+    """A 10 fps camera in step with a 30 fps one, both at K = 1, and one batch at a time."""
+    sched = scheduler(tables={WIDE: linear(1, 14)})
+    sched.add_camera("slow", 1.0, 1, 0.1)
+    sched.add_camera("quick", 1.0, 1, PERIOD_S)
+    served: list[tuple[float, str]] = []
+    busy_until_s = 0.0
+    batch = None
+    for tick in range(3000):  # milliseconds
+        now_s = tick / 1000
+        if batch is not None and now_s >= busy_until_s:
+            sched.finished(batch, now_s)
+            batch = None
+        # The quick one's frame always comes just before the slow one's.
+        if tick % 33 == 0:
+            sched.offer(frame("quick", tick, now_s), WIDE, now_s)
+        if batch is None:
+            decision = sched.next_batch(now_s)
+            if isinstance(decision, Batch):
+                batch, busy_until_s = decision, now_s + 0.015
+                served += [(now_s, name) for name in names(decision)]
+        if tick % 99 == 1:
+            sched.offer(frame("slow", tick, now_s), WIDE, now_s)
+    times_s = [when_s for when_s, name in served if name == "slow"]
+    gaps_s = [b - a for a, b in itertools.pairwise([0.0, *times_s, 3.0])]
+    assert max(gaps_s) < 0.8
+    assert sum(name == "quick" for _, name in served) > 40

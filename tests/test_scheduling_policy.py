@@ -188,7 +188,7 @@ def test_a_frame_is_in_time_by_the_planned_service_time_to_the_moment() -> None:
     assert sched.still_in_time(only, WIDE, last_start_s - 1e-9)
     assert not sched.still_in_time(only, WIDE, last_start_s + 1e-9)
     # Just too late it is neither sent in time nor as a correction: it could have been in time.
-    assert waits(sched, last_start_s + 1e-9) == pytest.approx(2.0)
+    assert waits(sched, last_start_s + 1e-9) == pytest.approx(2 * sched.plan("gate").interval_s)
     assert dispatched(sched, last_start_s - 1e-9).kind is BatchKind.IN_TIME
 
 

@@ -193,8 +193,6 @@ class Daemon:
             self._fail_camera(
                 pipeline, camera, "; ".join(str(p) for p in wrong if p.camera == camera)
             )
-        gc.collect()
-        gc.freeze()  # what lives from start to end is not looked at again
         idle = CameraPolicy(filter=DetectionFilter())
         failed = {p.camera for p in wrong} | set(self._result.failed_cameras)
         every = [*self._config.cameras, *self._result.failed_cameras]
