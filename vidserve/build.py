@@ -113,18 +113,18 @@ def detector_factory(config: Config, clock: Clock) -> Callable[[], Detector]:
         except ValueError as error:
             raise ConfigError(f"detector.model: {detector.model}: {error}") from None
         return lambda: FakeDetector(service, clock=clock, image_size=size)
-    low = min(
-        [_LOW, *(config.camera(name).lowest_confidence(()) for name in config.cameras)],
-    )
+    low = _lowest_wanted(config)
     # Found now, not in the detection thread: a missing model should be told before anything runs.
     model = str(resolve_model(detector.model, folders=[config.base_dir]))
 
     def load() -> Detector:
+        from vidserve.detection.device import pick_device
         from vidserve.detection.threads import yield_to_cameras
         from vidserve.detection.ultralytics import UltralyticsDetector
 
-        if detector.device in ("auto", "cpu") or detector.device.startswith("intel"):
-            # Before the model is loaded: its worker threads inherit the priority.
+        if not str(pick_device(detector.device)).startswith(("cuda", "mps")):
+            # Before the model is loaded: its worker threads inherit the priority. A thread that
+            # only feeds a GPU takes no time from the cameras.
             yield_to_cameras()
         return UltralyticsDetector(
             model,
@@ -135,6 +135,20 @@ def detector_factory(config: Config, clock: Clock) -> Callable[[], Detector]:
         )
 
     return load
+
+
+def _lowest_wanted(config: Config) -> float:
+    """From which score on the tracker may need a box: what carries tracks, or less if asked."""
+    lowest = _LOW
+    for confidence in (
+        config.detector.confidence,
+        *(c.confidence for c in config.cameras.values()),
+    ):
+        if isinstance(confidence, dict):
+            lowest = min([lowest, *confidence.values()])
+        elif confidence is not None:
+            lowest = min(lowest, confidence)
+    return lowest
 
 
 def service_time_cache(config: Config) -> ServiceTimeCache | None:
