@@ -80,7 +80,7 @@ def test_milliseconds_become_seconds(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_made_is_told_before_anything_runs(tmp_path: Path) -> None:
-    with pytest.raises(ModelNotFoundError, match="fetch-model none.pt"):
+    with pytest.raises(ModelNotFoundError, match=r"fetch-model none\.pt"):
         build.detector_factory(configured(tmp_path, "detector: {model: none.pt}"), ManualClock())
     with pytest.raises(ConfigError, match="fake:x"):
         build.detector_factory(configured(tmp_path, "detector: {model: 'fake:x'}"), ManualClock())
