@@ -306,13 +306,6 @@ class Daemon:
                 snapshot["cameras"][name]["threads_given_up"] = camera.given_up
         return report.complete(snapshot, self._outputs)
 
-    def in_view(self) -> dict[str, Mapping[str, int]]:
-        """Objects by label that each camera's last answer showed. Any thread."""
-        pipeline = self._pipeline
-        if pipeline is None or pipeline.tracking is None:
-            return {}
-        return {name: pipeline.tracking.in_view(name) for name in self._cameras}
-
     def _publish_stats(self) -> None:
         snapshot = self.snapshot()
         self._put(messages.stats_message(snapshot))

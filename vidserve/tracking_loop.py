@@ -64,7 +64,6 @@ class _Camera:
         self.size = (0, 0)
         self.size_told_s = -math.inf
         self.delivers = False
-        self.in_view: Mapping[str, int] = {}
 
 
 class TrackingLoop:
@@ -123,10 +122,6 @@ class TrackingLoop:
     def start(self) -> None:
         """Start the thread."""
         self.thread.start()
-
-    def in_view(self, camera: str) -> Mapping[str, int]:
-        """What the last answer of a camera showed: objects by label. Any thread."""
-        return self._cameras[camera].in_view
 
     def _run(self) -> None:
         now_s = self._clock.now()
@@ -220,7 +215,6 @@ class TrackingLoop:
         now_s = self._clock.now()
         camera.forgotten_s = now_s
         camera.tracker.reset()
-        camera.in_view = {}
         self._given_back(self._gate.withdraw(camera.name))
         self._send(self._counts.clear(camera.name, now_s))
 
@@ -291,8 +285,7 @@ class TrackingLoop:
         if camera.rate.wants(answer):
             self._send([answer_message(answer, self._names, answer.age_s * 1000.0)])
         if camera.delivers:
-            camera.in_view = count_labels(answer.tracks, self._names)
-            self._counts.update(camera.name, camera.in_view)
+            self._counts.update(camera.name, count_labels(answer.tracks, self._names))
 
     def _send(self, messages: Sequence[Message]) -> None:
         for message in messages:
