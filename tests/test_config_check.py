@@ -64,7 +64,6 @@ def test_check_of_a_good_file(tmp_path: Path) -> None:
         "  here  here.mp4 (pyav), loop true, publish.max_per_s 5",
         "  gone  gone.mp4 (pyav), ignore 1 polygon",
         "  off   0 (opencv), disabled",
-        f"warning: {file}:1:12: detector.image_size: only the first size is used in this version",
         f"warning: {file}:7:18: cameras.gone.source: there is no such file now: "
         f"{tmp_path}/gone.mp4",
     ]

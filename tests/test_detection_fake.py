@@ -17,12 +17,13 @@ from vidserve.detection.fake import FakeDetector
 from vidserve.detection.service_formula import parse_service
 from vidserve.errors import DetectorError
 from vidserve.frames import Letterbox
+from vidserve.scheduling.buckets import rectangle
 from vidserve.slots import Slot, SlotPool
 
 
 def painted(detector: FakeDetector, boxes: list[tuple[int, int, int, int]]) -> Slot:
     """A slot of a 1280x720 camera, dark, with bright rectangles at boxes in source pixels."""
-    bucket = detector.bucket_for(1280, 720)
+    bucket = rectangle(1280, 720, 640)
     slot = SlotPool(bucket, 1).take()
     assert slot is not None
     geometry = slot.geometry = Letterbox.fit(1280, 720, bucket)
@@ -70,7 +71,7 @@ def test_rectangles_are_found_in_source_pixels() -> None:
 )
 @settings(max_examples=60, deadline=None)
 def test_any_rectangle_is_found_once(x: int, y: int, width: int, height: int) -> None:
-    detector = FakeDetector(clock=ManualClock(), image_size=320)
+    detector = FakeDetector(clock=ManualClock())
     (found,) = detector.detect([painted(detector, [(x, y, x + width, y + height)])])
     assert len(found) == 1
     assert np.abs(found.boxes[0] - [x, y, x + width, y + height]).max() <= 4 * 3.0
@@ -85,18 +86,18 @@ def test_nothing_in_view_is_a_normal_result() -> None:
 
 def test_it_takes_the_stated_time() -> None:
     clock = ManualClock()
-    detector = FakeDetector("3+2n", clock=clock, image_size=320)
+    detector = FakeDetector("3+2n", clock=clock)
     slots = [painted(detector, []) for _ in range(4)]
     detector.detect(slots)
     assert clock.now() == pytest.approx(0.011)
     detector.detect(slots[:1])
     assert clock.now() == pytest.approx(0.016)
-    FakeDetector(lambda n: 0.5 * n, clock=clock, image_size=320).detect(slots[:2])
+    FakeDetector(lambda n: 0.5 * n, clock=clock).detect(slots[:2])
     assert clock.now() == pytest.approx(1.016)
 
 
 def test_failures_as_told() -> None:
-    detector = FakeDetector(clock=ManualClock(), image_size=320, fail_every=3)
+    detector = FakeDetector(clock=ManualClock(), fail_every=3)
     slot = painted(detector, [])
     outcomes = []
     for _ in range(6):
@@ -108,7 +109,7 @@ def test_failures_as_told() -> None:
     assert outcomes == [True, True, False, True, True, False]
     assert detector.calls == 6
 
-    broken = FakeDetector(clock=ManualClock(), image_size=320, fail_after=1)
+    broken = FakeDetector(clock=ManualClock(), fail_after=1)
     broken.detect([slot])
     for _ in range(2):
         with pytest.raises(DetectorError, match="call"):
@@ -131,7 +132,7 @@ def test_noise_is_seeded_and_keeps_boxes_in_the_picture() -> None:
 
 def test_it_hangs_while_told_to() -> None:
     hang = threading.Event()
-    detector = FakeDetector(clock=ManualClock(), image_size=320, hang=hang)
+    detector = FakeDetector(clock=ManualClock(), hang=hang)
     slot = painted(detector, [])
     detector.detect([slot])
     hang.set()

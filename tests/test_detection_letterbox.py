@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vidserve.detection.letterbox import bucket_for, to_source, write_letterbox_array
+from vidserve.detection.letterbox import to_source, write_letterbox_array
 from vidserve.frames import Bucket, ByteArray, Letterbox
+from vidserve.scheduling.buckets import rectangle
 
 sides = st.integers(min_value=8, max_value=3000)
 
@@ -23,7 +24,7 @@ def picture(width: int, height: int, seed: int = 0) -> ByteArray:
 
 def letterboxed(bgr: ByteArray, image_size: int) -> tuple[ByteArray, Letterbox]:
     height, width = bgr.shape[:2]
-    bucket = bucket_for(width, height, image_size)
+    bucket = rectangle(width, height, image_size)
     geometry = Letterbox.fit(width, height, bucket)
     pixels = np.full((bucket.height, bucket.width, 3), 7, np.uint8)
     write_letterbox_array(bgr, pixels, geometry)
@@ -43,13 +44,13 @@ def letterboxed(bgr: ByteArray, image_size: int) -> tuple[ByteArray, Letterbox]:
     ],
 )
 def test_bucket(width: int, height: int, image_size: int, expected: Bucket) -> None:
-    assert bucket_for(width, height, image_size) == expected
+    assert rectangle(width, height, image_size) == expected
 
 
 @given(width=sides, height=sides, image_size=st.sampled_from([160, 320, 416, 640]))
 @settings(max_examples=300, deadline=None)
 def test_geometry_fits_and_keeps_the_long_side(width: int, height: int, image_size: int) -> None:
-    bucket = bucket_for(width, height, image_size)
+    bucket = rectangle(width, height, image_size)
     geometry = Letterbox.fit(width, height, bucket)
 
     assert bucket.height % 32 == bucket.width % 32 == 0
@@ -64,7 +65,7 @@ def test_geometry_fits_and_keeps_the_long_side(width: int, height: int, image_si
 @given(width=sides, height=sides, x=st.floats(0, 1), y=st.floats(0, 1))
 @settings(max_examples=200, deadline=None)
 def test_boxes_return_to_where_they_came_from(width: int, height: int, x: float, y: float) -> None:
-    geometry = Letterbox.fit(width, height, bucket_for(width, height, 320))
+    geometry = Letterbox.fit(width, height, rectangle(width, height, 320))
     inner = np.array([[0.0, 0.0, x, y]]) * ([geometry.inner_width, geometry.inner_height] * 2)
     pad = np.array([geometry.pad_left, geometry.pad_top] * 2)
 

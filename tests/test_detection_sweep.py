@@ -17,6 +17,7 @@ from vidserve.detection.sweep import batch_sizes, make_slots, sweep
 from vidserve.detection.sweep_cache import ServiceTimeCache, service_times
 from vidserve.errors import DetectorError
 from vidserve.frames import Bucket
+from vidserve.scheduling.service_time import ServiceTimes
 
 BUCKET = Bucket(96, 160)
 
@@ -25,10 +26,29 @@ def approx(times_s: dict[int, float]) -> object:
     return pytest.approx(times_s)
 
 
-def test_sweep_measures_powers_of_two() -> None:
+def test_sweep_measures_each_size_up_to_eight() -> None:
     clock = ManualClock()
-    times_s = sweep(FakeDetector("3+2n", clock=clock), BUCKET, 8, clock)
-    assert times_s == approx({1: 0.005, 2: 0.007, 4: 0.011, 8: 0.019})
+    times_s = sweep(FakeDetector("3+2n", clock=clock), BUCKET, 16, clock)
+    sizes = [1, 2, 3, 4, 5, 6, 7, 8, 16]
+    assert list(times_s) == sizes
+    assert times_s == approx({n: (3 + 2 * n) / 1000 for n in sizes})
+
+
+def test_a_peak_at_an_odd_size_is_found() -> None:
+    """A kernel that takes pictures by sixes: 4 and 8 of them look alike, 6 is the best."""
+    clock = ManualClock()
+    detector = FakeDetector(lambda n: 0.012 * -(-n // 6), clock=clock)
+    times_s = sweep(detector, BUCKET, 8, clock)
+    times = ServiceTimes(8)
+    times.set_table(BUCKET, times_s)
+    assert times.peak(BUCKET) == 6
+
+
+def test_a_slow_model_is_swept_in_powers_of_two_only() -> None:
+    clock = ManualClock()
+    times_s = sweep(FakeDetector("300+10n", clock=clock), BUCKET, 8, clock)
+    assert list(times_s) == [1, 2, 4]
+    assert clock.now() <= 4.0
 
 
 def test_warm_up_and_a_spike_do_not_count() -> None:
@@ -108,8 +128,12 @@ def test_kept_times_that_are_no_longer_true_are_measured_again(tmp_path: Path) -
     detector = FakeDetector(lambda n: pace[0] * n, clock=clock)
     service_times(detector, BUCKET, 4, clock, cache)
     pace[0] = 0.03
-    assert service_times(detector, BUCKET, 4, clock, cache) == approx({1: 0.03, 2: 0.06, 4: 0.12})
-    assert cache.load(detector.info.fingerprint, BUCKET, 4) == approx({1: 0.03, 2: 0.06, 4: 0.12})
+    assert service_times(detector, BUCKET, 4, clock, cache) == approx(
+        {1: 0.03, 2: 0.06, 3: 0.09, 4: 0.12}
+    )
+    assert cache.load(detector.info.fingerprint, BUCKET, 4) == approx(
+        {1: 0.03, 2: 0.06, 3: 0.09, 4: 0.12}
+    )
 
 
 def test_other_versions_sizes_and_detectors_do_not_count(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from vidserve.detection.letterbox import write_letterbox_array
 from vidserve.detection.ultralytics import UltralyticsDetector, prepare_environment
 from vidserve.errors import DetectorError, ModelNotFoundError
 from vidserve.frames import Bucket, ByteArray, Detections, Letterbox
+from vidserve.scheduling.buckets import rectangle
 from vidserve.slots import Slot, SlotPool
 
 SHARED_MODEL = Path(__file__).parents[2] / "shared" / "models" / "yolo11n.pt"
@@ -109,9 +110,10 @@ def rescale(
     layer.bias.copy_((layer.bias - now.mean(1)) * scale + mean)
 
 
-def filled(detector: Detector, bgr: ByteArray) -> Slot:
+def filled(detector: Detector, bgr: ByteArray, size: int = SIZE) -> Slot:
     height, width = bgr.shape[:2]
-    bucket = detector.bucket_for(width, height)
+    info = detector.info
+    bucket = info.fixed_bucket or rectangle(width, height, size, info.stride)
     slot = SlotPool(bucket, 1).take()
     assert slot is not None
     slot.geometry = Letterbox.fit(width, height, bucket)
@@ -163,12 +165,10 @@ def assert_same(ours: Detections, theirs: Detections, low: float = 0.1) -> None:
 def test_real_model_agrees_with_predict(
     pictures: dict[str, ByteArray], state_dir: Path, size: int
 ) -> None:
-    detector = UltralyticsDetector(
-        str(SHARED_MODEL), device="cpu", image_size=size, state_dir=state_dir
-    )
+    detector = UltralyticsDetector(str(SHARED_MODEL), device="cpu", state_dir=state_dir)
     labels = set()
     for bgr in pictures.values():
-        (ours,) = detector.detect([filled(detector, bgr)])
+        (ours,) = detector.detect([filled(detector, bgr, size)])
         theirs = predict(SHARED_MODEL, bgr, size=size)
         assert len(theirs) > 0
         assert_same(ours, theirs)
@@ -191,7 +191,6 @@ def detectors(build: Callable[..., Path], state_dir: Path) -> dict[str, Ultralyt
         name: UltralyticsDetector(
             str(build(Path(base).stem, base)),
             device="cpu",
-            image_size=SIZE,
             end2end=end2end,
             state_dir=state_dir,
         )
@@ -254,9 +253,7 @@ def test_classes_and_thresholds(
     path = build("yolo11", "yolo11.yaml")
 
     def look(**options: Any) -> Detections:
-        detector = UltralyticsDetector(
-            str(path), device="cpu", image_size=SIZE, state_dir=state_dir, **options
-        )
+        detector = UltralyticsDetector(str(path), device="cpu", state_dir=state_dir, **options)
         return detector.detect([filled(detector, pictures["zidane"])])[0]
 
     everything = look()
@@ -277,8 +274,7 @@ def test_info(detectors: dict[str, UltralyticsDetector], state_dir: Path, tmp_pa
     assert detector.info.names == {index: f"thing{index}" for index in range(5)}
     assert (detector.info.backend, detector.info.device) == ("pytorch", "cpu")
     assert detector.max_batch is None
-    assert detector.bucket_for(1280, 720) == Bucket(192, 320)
-    assert detector.bucket_for(720, 1280) == Bucket(320, 192)
+    assert (detector.info.stride, detector.info.fixed_bucket) == (32, None)
 
     copy = tmp_path / "copy.pt"
     copy.write_bytes(Path(detector.info.model).read_bytes())
@@ -313,7 +309,7 @@ def test_an_export_of_one_shape_keeps_it(
     detector = UltralyticsDetector(str(exported), device="cpu", state_dir=state_dir)
     assert detector.info.backend == "torchscript"
     assert detector.max_batch == 2
-    assert detector.bucket_for(1280, 720) == detector.bucket_for(810, 1080) == Bucket(192, 320)
+    assert detector.info.fixed_bucket == Bucket(192, 320)
 
     slots = [filled(detector, pictures[key]) for key in ("zidane", "bus", "wide2")]
     for ours, key in zip(detector.detect(slots[:2]), ("zidane", "bus"), strict=True):
@@ -333,7 +329,7 @@ def test_openvino_folder(
 
     path = build("yolo11", "yolo11.yaml")
     folder = Path(YOLO(str(path)).export(format="openvino", dynamic=True, verbose=False))
-    detector = UltralyticsDetector(str(folder), device="cpu", image_size=SIZE, state_dir=state_dir)
+    detector = UltralyticsDetector(str(folder), device="cpu", state_dir=state_dir)
     assert detector.info.backend == "openvino"
     assert detector.max_batch is None
     slots = [filled(detector, pictures[key]) for key in ("zidane", "wide1", "wide2")]
@@ -397,7 +393,7 @@ def test_scores_that_are_no_numbers_are_an_error_and_not_an_empty_picture(
     for base in ("yolo11.yaml", "yolov10n.yaml"):
         good = build(Path(base).stem, base)
         bad = edited(good, tmp_path / good.name, spoil)
-        detector = UltralyticsDetector(bad, device="cpu", image_size=SIZE, end2end="v10" in base)
+        detector = UltralyticsDetector(bad, device="cpu", end2end="v10" in base)
         with pytest.raises(DetectorError, match="not finite"):
             detector.detect([filled(detector, pictures["zidane"])])
 

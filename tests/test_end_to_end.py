@@ -241,7 +241,7 @@ def test_a_detector_that_fails_loses_no_frame(
 ) -> None:
     def factory(_config: Config, clock: Clock) -> Callable[[], Detector]:
         return lambda: FakeDetector(
-            "3+2n", clock=clock, image_size=320, fail_every=fault.get("fail_every", 0),
+            "3+2n", clock=clock, fail_every=fault.get("fail_every", 0),
             fail_after=fault.get("fail_after"),
         )  # fmt: skip
 
@@ -271,7 +271,7 @@ def test_a_file_waits_for_the_model_and_none_of_it_is_lost(
     def factory(_config: Config, clock: Clock) -> Callable[[], Detector]:
         def load() -> Detector:
             clock.sleep_until(clock.now() + 2.0)  # longer than the file
-            return FakeDetector("3+2n", clock=clock, image_size=320)
+            return FakeDetector("3+2n", clock=clock)
 
         return load
 

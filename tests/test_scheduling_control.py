@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.lab.scheduling import WIDE, Bench, Camera, Record, linear, scheduler, steady
+from tests.lab.scheduling import SMALL, WIDE, Bench, Camera, Record, linear, scheduler, steady
 from vidserve.frames import Batch
-from vidserve.scheduling.control import CALM_S, STEP, OverloadControl
+from vidserve.scheduling.control import CALM_S, RARE, STEP, OverloadControl
 from vidserve.scheduling.keyframes import CameraPlan
 from vidserve.scheduling.scheduler import Scheduler, SchedulerSettings
 
@@ -73,10 +73,11 @@ def test_of_equal_weights_the_shortest_interval_gives_first() -> None:
 
 
 def test_no_interval_grows_beyond_the_largest_gap() -> None:
-    second = Second(plans_of(1, 1, 5), each_s=100.0, max_gap_s=1.0)
-    second(times=30, use=1.0, late=0.5)
+    second = Second(plans_of(1, 1, 5), each_s=0.01, max_gap_s=1.0)
+    second(times=60, use=1.0, late=0.5)
     for plan in second.plans:
         assert 0.8 <= plan.interval_s <= 1.0  # the next quarter would be too long
+        assert plan.rare_s is None  # little is asked for: it would not help
 
 
 def test_an_interval_that_is_long_by_itself_is_left_alone() -> None:
@@ -131,9 +132,10 @@ def test_trouble_starts_the_calm_anew() -> None:
 
 
 def test_the_highest_weight_comes_back_first() -> None:
-    second = Second(plans_of(1, 2), each_s=1.0, max_gap_s=0.5)
+    second = Second(plans_of(1, 2), each_s=0.15, max_gap_s=0.5)
     second()
     before = [plan.stretch for plan in second.plans]
+    assert min(before) > 1.0
     second.each_s = 0.01
     second(times=int(CALM_S) + 1)
     assert second.plans[0].stretch == before[0]
@@ -158,13 +160,18 @@ def test_any_history_keeps_the_bounds(
     weights: list[float], max_gap_s: float, seconds: list[tuple[float, float, float]]
 ) -> None:
     second = Second(plans_of(*weights), each_s=0.1, max_gap_s=max_gap_s)
+    for plan in second.plans:
+        plan.ladder = (WIDE, SMALL)
     for each_s, use, late in seconds:
         second.each_s = each_s
         second(use, late)
         for plan in second.plans:
             assert plan.stretch >= 1.0
-            assert plan.stretch == 1.0 or plan.interval_s <= max_gap_s + 1e-9
-            assert plan.weight > 0 or plan.stretch == 1.0
+            asked_s = plan.interval_frames * plan.period_s * plan.stretch
+            assert plan.stretch == 1.0 or asked_s <= max_gap_s + 1e-9
+            assert plan.rare_s in (None, RARE * max_gap_s)
+            assert 0 <= plan.level <= 1
+            assert plan.weight > 0 or not plan.overload
 
 
 # -- with the scheduler around it ----------------------------------------------------------

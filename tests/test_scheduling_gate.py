@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from tests.lab.scheduling import WIDE, frame, linear
+from tests.lab.scheduling import SMALL, WIDE, frame, linear
 from vidserve.clock import RealClock
 from vidserve.frames import Batch
 from vidserve.gate import SchedulerGate
@@ -185,7 +185,19 @@ def test_what_the_gate_reports() -> None:
     sched.add_camera("gate", 1.0, 6, 1 / 30)
     sched.plan("gate").stretch = 1.25
     gate = SchedulerGate(sched, CLOCK)
-    assert gate.intervals() == {"gate": {"keyframe_interval_s": 0.25, "stretch": 1.25}}
+    assert gate.intervals() == {
+        "gate": {
+            "keyframe_interval_s": 0.25,
+            "keyframe_interval": 7.5,
+            "stretch": 1.25,
+            "bucket": None,
+            "overload": "overload: a detection every 0.25 s instead of 0.20 s",
+        }
+    }
+    gate.set_ladder("gate", (WIDE, SMALL))
+    sched.plan("gate").level = 1
+    assert gate.intervals()["gate"]["bucket"] == "320x192"
+    assert "input of 320x192 instead of 640x384" in str(gate.intervals()["gate"]["overload"])
     assert gate.service_ms()["640x384"]["1"] == 5.0
 
 

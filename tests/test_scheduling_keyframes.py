@@ -165,7 +165,7 @@ def test_at_most_a_group_is_due_in_one_frame_period(
     count: int, interval_frames: int, seed: int
 ) -> None:
     plans = plans_of(count, 30, interval_frames, seed)
-    stagger(plans, 8, 10.0)
+    stagger(plans, lambda _: 8, 10.0)
     times_s = due_times(plans, 30, 10.0, 20 * interval_frames / 30)
     assert len(times_s) == pytest.approx(20 * count, abs=count)
     # A hair less than a period: neighbours at exactly one period belong to the next.
@@ -176,7 +176,7 @@ def test_at_most_a_group_is_due_in_one_frame_period(
 def test_as_many_groups_as_frames_of_an_interval_take_a_frame_each(seed: int) -> None:
     """24 cameras, K = 3: no frame period is left free, but none holds two groups."""
     plans = plans_of(24, 30, 3, seed)
-    stagger(plans, 8, 10.0)
+    stagger(plans, lambda _: 8, 10.0)
     times_s = due_times(plans, 30, 10.0, 2.0)
     in_period = Counter(int((t - times_s[0]) * 30 + 1e-6) for t in times_s)
     assert max(in_period.values()) <= 8
@@ -184,7 +184,7 @@ def test_as_many_groups_as_frames_of_an_interval_take_a_frame_each(seed: int) ->
 
 def test_the_groups_take_turns_over_the_whole_interval() -> None:
     plans = plans_of(32, 30, 8)
-    stagger(plans, 8, 10.0)
+    stagger(plans, lambda _: 8, 10.0)
     turns = Counter(int((t - 10.0) * 30 % 8) // 2 for t in due_times(plans, 30, 10.0, 8 / 30))
     assert sum(turns.values()) == 32
     assert max(turns.values()) <= 12  # 8, and neighbours on the border of a frame
@@ -192,7 +192,7 @@ def test_the_groups_take_turns_over_the_whole_interval() -> None:
 
 def test_a_group_is_due_together_so_that_a_hold_fills_its_batch() -> None:
     plans = plans_of(16, 30, 5, seed=4)
-    stagger(plans, 8, 10.0)
+    stagger(plans, lambda _: 8, 10.0)
     times_s = due_times(plans, 30, 10.0, 5 / 30)
     gaps_s = sorted(b - a for a, b in itertools.pairwise(times_s))
     assert gaps_s[-1] > 1 / 30  # two groups, a silence between them
@@ -207,7 +207,7 @@ def test_neighbours_in_phase_share_a_group() -> None:
         plan = CameraPlan(f"c{index}", 1.0, 6, 1 / 30)
         plan.saw((0.001 if index % 2 else 0.020) + index * 0.0005)
         plans.append(plan)
-    stagger(plans, 4, 5.0)
+    stagger(plans, lambda _: 4, 5.0)
     first_due_s = {p.name: (p.last_s or 0.0) + p.interval_s for p in plans}
     early = [first_due_s[f"c{i}"] for i in (1, 3, 5, 7)]
     late = [first_due_s[f"c{i}"] for i in (0, 2, 4, 6)]
@@ -217,7 +217,7 @@ def test_neighbours_in_phase_share_a_group() -> None:
 
 def test_everybody_is_due_within_one_interval() -> None:
     plans = plans_of(40, 25, 10)
-    stagger(plans, 8, 7.0)
+    stagger(plans, lambda _: 8, 7.0)
     for plan in plans:
         assert plan.last_s is not None
         first_due_s = plan.last_s + plan.interval_s
@@ -228,7 +228,7 @@ def test_different_intervals_are_spread_apart_from_each_other() -> None:
     slow, quick = plans_of(8, 30, 10), plans_of(8, 30, 5, seed=2)
     for plan in quick:
         plan.name = "q" + plan.name
-    stagger([*slow, *quick], 4, 0.0)
+    stagger([*slow, *quick], lambda _: 4, 0.0)
     for alike in (slow, quick):
         times_s = due_times(alike, 30, 0.0, 3.0)
         assert most_within(times_s, 0.999 / 30) <= 4
@@ -248,7 +248,7 @@ def test_any_mixture_is_due_within_one_interval(
     plans = [CameraPlan(f"c{k}", 1.0, intervals[k], 1 / fps) for k in range(count)]
     for plan in plans[::2]:
         plan.saw(now_s - 0.01)
-    stagger(plans, group_size, now_s)
+    stagger(plans, lambda _: group_size, now_s)
     for plan in plans:
         assert plan.last_s is not None
         first_due_s = plan.last_s + plan.interval_s

@@ -22,7 +22,7 @@ def service(fixed_ms: float, each_ms: float) -> Callable[[int], float]:
 def run(load: Load, settings: SchedulerSettings = AT_ONCE) -> Result:
     """The promises that hold under any load, then the numbers."""
     result = simulate(load, settings)
-    assert result.captured == pytest.approx(load.cameras * load.fps * load.duration_s, rel=0.01)
+    assert result.captured == pytest.approx(len(load.each()) * load.fps * load.duration_s, rel=0.01)
     assert result.detected + result.tracked == result.captured
     assert result.pending == 0
     assert result.out_of_order == 0

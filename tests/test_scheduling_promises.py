@@ -108,7 +108,7 @@ def test_nearly_equal_intervals_take_turns() -> None:
         plan = CameraPlan(f"c{k:02}", 1.0, 7, (1.006 if k % 2 else 0.994) / 30)
         plan.saw(k * 0.002)
         plans.append(plan)
-    stagger(plans, 8, 1.0)
+    stagger(plans, lambda _: 8, 1.0)
     due_s = first_due(plans)
     assert max(sum(a <= t < a + PERIOD_S for t in due_s) for a in due_s) <= 8
 
@@ -119,7 +119,7 @@ def test_equal_intervals_of_other_rates_are_due_within_one_interval() -> None:
     plans += [CameraPlan(f"slow{k}", 1.0, 1, 1.0) for k in range(3)]
     for plan in plans[::2]:
         plan.saw(0.99)
-    stagger(plans, 1, 1.0)
+    stagger(plans, lambda _: 1, 1.0)
     assert first_due(plans)[-1] <= 2.2
 
 

@@ -89,7 +89,7 @@ def test_a_dead_camera_feeds_the_watchdog_a_hung_detector_does_not(
     monkeypatch.setattr(
         build,
         "detector_factory",
-        lambda _config, clock: lambda: FakeDetector("3+2n", clock=clock, image_size=320, hang=hang),
+        lambda _config, clock: lambda: FakeDetector("3+2n", clock=clock, hang=hang),
     )
     text = f"""
 cameras:

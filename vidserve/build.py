@@ -16,6 +16,7 @@ from vidserve.detection.models import resolve_model, state_directory
 from vidserve.detection.service_formula import parse_service
 from vidserve.detection.sweep_cache import ServiceTimeCache
 from vidserve.errors import ConfigError
+from vidserve.pipeline import CameraPlace
 from vidserve.publishing.broker import EmbeddedBroker
 from vidserve.publishing.connection import MqttSettings
 from vidserve.publishing.jsonl import JsonlOutput as JsonlWriter
@@ -45,6 +46,18 @@ def scheduler_settings(config: Config) -> SchedulerSettings:
         max_pixels=scheduling.batch.max_pixels,
         control=scheduling.control,
     )
+
+
+def camera_places(config: Config) -> dict[str, CameraPlace]:
+    """What each camera asks of the detector."""
+    return {
+        name: CameraPlace(
+            weight=camera.weight if camera.enabled else 0.0,
+            interval_frames=config.camera(name).keyframe_interval,
+            image_sizes=config.camera(name).image_size,
+        )
+        for name, camera in config.cameras.items()
+    }
 
 
 def camera_settings(config: Config, name: str) -> CameraSettings:
@@ -105,14 +118,13 @@ def detector_factory(config: Config, clock: Clock) -> Callable[[], Detector]:
         ModelNotFoundError: the model is not on disk.
     """
     detector = config.detector
-    size = detector.image_size[0]
     if detector.model.startswith(FAKE_PREFIX):
         service = detector.model.removeprefix(FAKE_PREFIX)
         try:
             parse_service(service)
         except ValueError as error:
             raise ConfigError(f"detector.model: {detector.model}: {error}") from None
-        return lambda: FakeDetector(service, clock=clock, image_size=size)
+        return lambda: FakeDetector(service, clock=clock)
     low = _lowest_wanted(config)
     # Found now, not in the detection thread: a missing model should be told before anything runs.
     model = str(resolve_model(detector.model, folders=[config.base_dir]))
@@ -129,7 +141,6 @@ def detector_factory(config: Config, clock: Clock) -> Callable[[], Detector]:
         return UltralyticsDetector(
             model,
             device=detector.device,
-            image_size=size,
             low=low,
             max_batch_hint=config.scheduling.batch.max,
         )

@@ -128,20 +128,14 @@ class Daemon:
         for output in build.outputs(config, self._clock, self.mqtt_port):
             output.start()
             self._outputs.append(output)
-        scheduling = {
-            name: (
-                0.0 if not camera.enabled else camera.weight,
-                config.camera(name).keyframe_interval,
-            )
-            for name, camera in config.cameras.items()
-        }
         self._pipeline = Pipeline(
             build.scheduler_settings(config),
-            scheduling,
+            build.camera_places(config),
             make_detector,
             self._outputs,
             self._clock,
             build.service_time_cache(config),
+            config.detector.buckets,
         )
         self._tell_idle_cameras(self._pipeline)
         self._pipeline.load()

@@ -114,13 +114,13 @@ class DetectionLoop:
         except Exception as error:  # a library may raise anything; frames are answered as tracked
             self._failed(error)
         done_s = self._clock.now()
+        failed = detections is None
+        if self.stats is not None:
+            self.stats.batch(batch, done_s - batch.started_s, failed)
         for frame in batch.frames:
             if frame.slot is not None:
                 frame.slot.release()
-        failed = detections is None
         self._gate.finished(batch, done_s, failed)
-        if self.stats is not None:
-            self.stats.batch(batch, done_s - batch.started_s, failed)
         self._inbox.put(BatchDone(batch, detections, done_s))
         if failed:
             self._stop.wait(min(0.05 * 2 ** min(self.failures_in_a_row, 8), _PAUSE_MAX_S))

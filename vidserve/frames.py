@@ -35,6 +35,14 @@ class Bucket(NamedTuple):
     def pixels(self) -> int:
         return self.height * self.width
 
+    @classmethod
+    def parse(cls, text: str) -> Bucket:
+        """Read ``640x384``: width x height, as ``str`` writes it. ValueError: not that."""
+        sides = text.split("x")
+        if len(sides) != 2 or not all(s.isascii() and s.isdigit() and len(s) < 6 for s in sides):
+            raise ValueError(f"{text!r} is not width x height, such as 640x384")
+        return cls(int(sides[1]), int(sides[0]))
+
 
 class Letterbox(NamedTuple):
     """How a picture lies in a bucket: scaled to ``inner_*`` at ``pad_*``, grey (114) around.

@@ -7,6 +7,7 @@ import threading
 
 from vidserve.clock import Clock
 from vidserve.frames import Batch, Bucket, Frame
+from vidserve.scheduling.advice import Note
 from vidserve.scheduling.scheduler import Offer, Scheduler, Wait
 
 
@@ -41,11 +42,16 @@ class SchedulerGate:
         with self._changed:
             return self.scheduler.still_in_time(frame, bucket, now_s)
 
-    def every_second(self, now_s: float, after_s: float) -> None:
+    def every_second(self, now_s: float, after_s: float) -> list[Note]:
         """Learn what follows a detection; then see ``Scheduler.every_second``."""
         with self._changed:
             self.scheduler.set_after(after_s)
-            self.scheduler.every_second(now_s)
+            return self.scheduler.every_second(now_s)
+
+    def set_ladder(self, camera: str, ladder: tuple[Bucket, ...]) -> None:
+        """See ``Scheduler.set_ladder``."""
+        with self._changed:
+            self.scheduler.set_ladder(camera, ladder)
 
     def start(self, now_s: float) -> None:
         """Spread the keyframes of the cameras whose rate is known."""
@@ -57,13 +63,16 @@ class SchedulerGate:
         with self._changed:
             return self.scheduler.service_times.snapshot_ms()
 
-    def intervals(self) -> dict[str, dict[str, float]]:
-        """Present keyframe interval by camera, and how much overload control added."""
+    def intervals(self) -> dict[str, dict[str, object]]:
+        """Present keyframe interval and input shape by camera, and what overload changed."""
         with self._changed:
             return {
                 plan.name: {
                     "keyframe_interval_s": round(plan.interval_s, 3),
+                    "keyframe_interval": round(plan.interval_s / plan.period_s, 1),
                     "stretch": round(plan.stretch, 3),
+                    "bucket": None if plan.bucket is None else str(plan.bucket),
+                    "overload": plan.overload,
                 }
                 for plan in self.scheduler.plans()
             }

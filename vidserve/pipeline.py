@@ -9,17 +9,18 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from vidserve.clock import Clock
 from vidserve.detection.detector import Detector
 from vidserve.detection.sweep_cache import ServiceTimeCache, service_times
 from vidserve.detection_loop import DetectionLoop, wait_for
-from vidserve.errors import VidserveError
 from vidserve.events import Drain, Event, FramesLost
 from vidserve.frames import Bucket, CameraStatus, DropReason, Frame, Letterbox
 from vidserve.gate import SchedulerGate
 from vidserve.publishing.messages import slugs
 from vidserve.publishing.output import Output
+from vidserve.scheduling.buckets import MAX_PADDING, Buckets, in_order, padding, rectangle
 from vidserve.scheduling.scheduler import Scheduler, SchedulerSettings
 from vidserve.scheduling.service_time import ServiceTimes
 from vidserve.slots import Slot, SlotPool
@@ -34,6 +35,21 @@ _FASTEST_FPS, _PENDING_SLACK = 240, 56
 _PENDING_OF_FAST_FILE = 8
 
 
+@dataclass(frozen=True, slots=True)
+class CameraPlace:
+    """What one camera asks of the detector.
+
+    Attributes:
+        weight: Share of its time relative to the other cameras; 0: none.
+        interval_frames: Every so manyth frame is a keyframe.
+        image_sizes: Long sides of the input, pixels, largest first; smaller ones for overload.
+    """
+
+    weight: float
+    interval_frames: int
+    image_sizes: tuple[int, ...] = (640,)
+
+
 class Pipeline:
     """One run from model to answers.
 
@@ -43,21 +59,23 @@ class Pipeline:
 
     Args:
         settings: Of the scheduler.
-        cameras: Weight and keyframe interval in frames by camera.
+        cameras: What each camera asks of the detector.
         make_detector: Called in the detection thread.
         outputs: Where messages go.
         clock: Tells the time.
         cache: Of service times; None: measured anew.
+        shapes: The only input shapes to use, if the model does not fix one itself; empty: any.
     """
 
     def __init__(
         self,
         settings: SchedulerSettings,
-        cameras: Mapping[str, tuple[float, int]],
+        cameras: Mapping[str, CameraPlace],
         make_detector: Callable[[], Detector],
         outputs: Sequence[Output],
         clock: Clock,
         cache: ServiceTimeCache | None = None,
+        shapes: Sequence[Bucket] = (),
     ) -> None:
         self.settings = settings
         self._clock = clock
@@ -65,8 +83,9 @@ class Pipeline:
         self._cache = cache
         self._inbox: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.scheduler = Scheduler(settings, ServiceTimes(settings.batch_max))
-        for name, (weight, interval_frames) in cameras.items():
-            self.scheduler.add_camera(name, weight, interval_frames)
+        self._places = cameras
+        for name, place in cameras.items():
+            self.scheduler.add_camera(name, place.weight, place.interval_frames)
         self._gate = SchedulerGate(self.scheduler, clock)
         self.detection = DetectionLoop(make_detector, self._measure, self._gate, self._inbox, clock)
         self.tracking: TrackingLoop | None = None
@@ -74,7 +93,9 @@ class Pipeline:
         self._camera_stats: dict[str, CameraStats] = {}
         self._statuses: dict[str, CameraStatus] = {}
         self._sizes: dict[str, tuple[int, int]] = {}
-        self._buckets: dict[tuple[int, int], Bucket] = {}
+        self._shapes = shapes
+        self._buckets = Buckets()
+        self._shaped: dict[str, tuple[int, int]] = {}  # picture size that the ladder is for
         self._pools: dict[Bucket, SlotPool] = {}
         self._lock = threading.Lock()
         self._open = False
@@ -118,7 +139,6 @@ class Pipeline:
             inbox=self._inbox,
             outputs=self._outputs,
             stats=stats,
-            bucket_of=self._bucket,
             clock=self._clock,
         )
         with self._lock:
@@ -155,9 +175,12 @@ class Pipeline:
         if self.stats is None:
             return {}
         snapshot = self.stats.snapshot(self._clock.now(), self._gate.service_ms())
-        for name, interval in self._gate.intervals().items():
+        for name, numbers in self._gate.intervals().items():
             if name in snapshot["cameras"]:
-                snapshot["cameras"][name].update(interval)
+                bucket, size = self.scheduler.plan(name).bucket, self._shaped.get(name)
+                padded = None if bucket is None or size is None else padding(*size, bucket)
+                numbers["padding"] = None if padded is None else round(padded, 3)
+                snapshot["cameras"][name].update(numbers)
         return snapshot
 
     # -- FrameSink: called by capture threads -----------------------------------------------
@@ -169,7 +192,7 @@ class Pipeline:
             return None
         if not self.scheduler.wants(camera, captured_s):
             return None
-        bucket = self._bucket(width, height)
+        bucket = self._bucket(camera, width, height)
         slot = self._pool(bucket).take()
         if slot is None:
             self._camera_stats[camera].pool_was_empty()
@@ -221,14 +244,42 @@ class Pipeline:
 
     # -- inside ----------------------------------------------------------------------------
 
-    def _bucket(self, width: int, height: int) -> Bucket:
-        bucket = self._buckets.get((width, height))
-        if bucket is None:
-            detector = self.detection.detector
-            if detector is None:
-                raise VidserveError("the detector is not loaded yet")
-            bucket = self._buckets[width, height] = detector.bucket_for(width, height)
+    def _bucket(self, camera: str, width: int, height: int) -> Bucket:
+        """The shape for a camera's picture now; a new size gets new shapes."""
+        if self._shaped.get(camera) != (width, height):
+            self._set_ladder(camera, width, height)
+        bucket = self.scheduler.plan(camera).bucket
+        assert bucket is not None, "a ladder has at least one shape"
         return bucket
+
+    def _set_ladder(self, camera: str, width: int, height: int) -> tuple[Bucket, ...]:
+        place = self._places[camera]
+        with self._lock:
+            ladder = self._buckets.ladder(width, height, place.image_sizes)
+        self._gate.set_ladder(camera, ladder)
+        known, self._shaped[camera] = self._shaped.get(camera), (width, height)
+        if known is None:
+            self._tell_shape(camera, width, height, ladder[0])
+        return ladder
+
+    def _tell_shape(self, camera: str, width: int, height: int, bucket: Bucket) -> None:
+        """Once a camera: what the detector will see of it, and why if that is less than asked."""
+        limit = self.settings.max_pixels
+        wanted = rectangle(width, height, self._places[camera].image_sizes[0])
+        if limit is not None and wanted.pixels > limit:
+            logger.warning(
+                "camera %s: pictures of %dx%d at %s are %d pixels, scheduling.batch.max_pixels"
+                " allows %d: they go to the detector as %s",
+                camera, width, height, wanted, wanted.pixels, limit, bucket,
+            )  # fmt: skip
+            return
+        padded = padding(width, height, bucket)
+        level = logging.WARNING if padded > MAX_PADDING else logging.INFO
+        logger.log(
+            level,
+            "camera %s: pictures of %dx%d go to the detector as %s, %.0f %% of it margin",
+            camera, width, height, bucket, 100 * padded,
+        )  # fmt: skip
 
     def _pool(self, bucket: Bucket) -> SlotPool:
         pool = self._pools.get(bucket)
@@ -247,8 +298,12 @@ class Pipeline:
                 lambda: all(name in self._sizes for name in self._names_connecting()),
                 _SIZES_WAIT_S,
             )
-        sizes = list(self._sizes.values()) or [_USUAL_PICTURE]
-        buckets = list(dict.fromkeys(detector.bucket_for(*size) for size in sizes))
+        self._buckets = Buckets(
+            [detector.info.fixed_bucket] if detector.info.fixed_bucket else self._shapes,
+            detector.info.stride,
+            self.settings.max_pixels,
+        )
+        buckets = self._wanted_buckets(dict(self._sizes))
         n_max = self.settings.batch_max
         if detector.max_batch is not None:
             n_max = min(n_max, detector.max_batch)
@@ -257,6 +312,17 @@ class Pipeline:
             bucket: service_times(detector, bucket, n_max, self._clock, self._cache)
             for bucket in buckets
         }
+
+    def _wanted_buckets(self, sizes: Mapping[str, tuple[int, int]]) -> list[Bucket]:
+        """All shapes of the cameras whose size is known; of a usual picture if there is none."""
+        if not sizes:
+            sides = max((p.image_sizes for p in self._places.values()), default=(640,))
+            return list(self._buckets.ladder(*_USUAL_PICTURE, sides))
+        found: dict[Bucket, None] = {}
+        for size in in_order(sizes.values()):
+            for name in (name for name, its_size in sizes.items() if its_size == size):
+                found.update(dict.fromkeys(self._set_ladder(name, *size)))
+        return list(found)
 
     def _names_connecting(self) -> list[str]:
         """Cameras that may yet tell their size."""

@@ -35,6 +35,7 @@ def numbers(result: Result, load: Load, batch_max: int) -> dict[str, Any]:
             "captured": result.captured,
             "detected": result.detected,
             "tracked": result.tracked,
+            "dropped": result.captured - result.detected - result.tracked - result.pending,
             "pending": result.pending,
         },
     }
@@ -47,7 +48,7 @@ def show(found: dict[str, Any], load: Load, console: Console) -> None:
         f" {load.duration_s:g} s, policy {load.policy}"
     )
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_header=False)
-    asked = load.cameras * load.fps / load.interval_frames
+    asked = load.asked_per_s()
     batches, outcomes = found["batches"], found["outcomes"]
     sizes = ", ".join(f"{n}: {count}" for n, count in batches["sizes"].items())
     for name, value in (
@@ -60,7 +61,8 @@ def show(found: dict[str, Any], load: Load, console: Console) -> None:
         (
             "frames",
             f"{outcomes['captured']} captured = {outcomes['detected']} detected"
-            f" + {outcomes['tracked']} tracked + {outcomes['pending']} pending",
+            f" + {outcomes['tracked']} tracked + {outcomes['dropped']} dropped"
+            f" + {outcomes['pending']} pending",
         ),
         ("answered in budget", f"{found['answered_in_budget']:.2%}"),
     ):

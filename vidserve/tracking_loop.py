@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from vidserve.clock import Clock
 from vidserve.events import BatchDone, BatchStarted, Drain, Event, FramesLost
-from vidserve.frames import Answer, Bucket, CameraStatus, DropReason, Frame
+from vidserve.frames import Answer, CameraStatus, DropReason, Frame
 from vidserve.gate import SchedulerGate
 from vidserve.publishing.counts import Counts, count_labels
 from vidserve.publishing.messages import answer_message, camera_status_message
@@ -77,7 +77,6 @@ class TrackingLoop:
         inbox: Events in the order they happened.
         outputs: Where messages go; ``put`` never blocks.
         stats: Numbers of this run.
-        bucket_of: Input shape for a picture's width and height.
         clock: Tells the time.
     """
 
@@ -90,14 +89,12 @@ class TrackingLoop:
         inbox: queue.SimpleQueue[Event],
         outputs: Sequence[Output],
         stats: RunStats,
-        bucket_of: Callable[[int, int], Bucket],
         clock: Clock,
     ) -> None:
         self._names = names
         self._gate = gate
         self._inbox = inbox
         self._outputs = outputs
-        self._bucket_of = bucket_of
         self._clock = clock
         self._desk = AnswerDesk()
         self._counts = Counts(label_slugs)
@@ -157,7 +154,9 @@ class TrackingLoop:
         if now_s >= self._next_second_s:
             self._next_second_s = now_s + 1.0
             after_s = self._after.value(_AFTER_START_S)
-            self._gate.every_second(now_s, min(max(after_s, _AFTER_MIN_S), _AFTER_MAX_S))
+            after_s = min(max(after_s, _AFTER_MIN_S), _AFTER_MAX_S)
+            for level, sentence in self._gate.every_second(now_s, after_s):
+                logger.log(level, "%s", sentence)
 
     def _next_wake_s(self) -> float:
         counts_s = self._counts.next_due_s()
@@ -220,12 +219,12 @@ class TrackingLoop:
 
     def _batch_started(self, event: BatchStarted) -> None:
         now_s = self._clock.now()
-        self._desk.batch_started(
-            event.batch,
-            lambda frame: self._gate.still_in_time(
-                frame, self._bucket_of(frame.width, frame.height), now_s
-            ),
-        )
+
+        def still_in_time(frame: Frame) -> bool:
+            slot = frame.slot
+            return slot is not None and self._gate.still_in_time(frame, slot.bucket, now_s)
+
+        self._desk.batch_started(event.batch, still_in_time)
 
     def _batch_done(self, event: BatchDone) -> None:
         if event.detections is None:

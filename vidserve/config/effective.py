@@ -71,6 +71,12 @@ class CameraSettings:
         return self._config.scheduling.keyframe_interval if own is None else own
 
     @property
+    def image_size(self) -> tuple[int, ...]:
+        """Long sides of the detector's input in pixels, largest first."""
+        own = self.own.image_size
+        return self._config.detector.image_size if own is None else own
+
+    @property
     def classes(self) -> tuple[str, ...] | None:
         """Labels to publish; None: all. The camera's list replaces the detector's."""
         own = self.own.classes

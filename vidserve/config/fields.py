@@ -23,11 +23,13 @@ from vidserve.config.values import (
     null_to_none,
     to_flag,
     to_float,
+    to_input_shape,
     to_int,
     to_text,
     to_tuple,
     wrong,
 )
+from vidserve.frames import Bucket
 
 ONE, MAP = "~one", "~map"
 """Tags of alternatives; they appear in pydantic's error paths and are taken out of ours."""
@@ -119,7 +121,19 @@ Polygons: TypeAlias = Annotated[
 ]
 Port: TypeAlias = Annotated[Whole, Field(ge=1, le=65535)]
 Interval: TypeAlias = Annotated[Whole, Field(ge=1, le=1000)]
+ImageSizes: TypeAlias = Annotated[
+    tuple[Annotated[Whole, Field(ge=32, le=4096), checks.validator(checks.stride)], ...],
+    SingleToTuple,
+    Field(min_length=1, max_length=8),
+    checks.validator(checks.falling),
+]
 Timeout: TypeAlias = Annotated[Number, Field(ge=0.1, le=3600)]
+InputShape: TypeAlias = Annotated[
+    Bucket,
+    PlainValidator(to_input_shape),
+    PlainSerializer(str),
+    WithJsonSchema({"type": "string", "pattern": "^[0-9]+x[0-9]+$"}),
+]
 SourceField: TypeAlias = Annotated[
     Source,
     PlainValidator(to_source),

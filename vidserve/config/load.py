@@ -211,10 +211,6 @@ def _notes(
     if config.mqtt is not None and "mqtt" not in config.outputs:
         where = marks.of_key(("mqtt",))
         yield Finding(("mqtt",), where, "is not used: outputs does not list mqtt")
-    if len(config.detector.image_size) > 1:
-        size_path = ("detector", "image_size")
-        why = "only the first size is used in this version"
-        yield Finding(size_path, marks.of_key(size_path), why)
     for path in marks.keys:
         pattern = dotted(("cameras", "*", *path[2:])) if path[0] == "cameras" else dotted(path)
         if pattern not in NOT_YET or (path[0] == "cameras" and path[1] in failed):

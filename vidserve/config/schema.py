@@ -33,6 +33,8 @@ from vidserve.config.fields import (
     Confidence,
     Crop,
     Flag,
+    ImageSizes,
+    InputShape,
     Interval,
     Labels,
     Number,
@@ -42,7 +44,6 @@ from vidserve.config.fields import (
     Present,
     Secret,
     Section,
-    SingleToTuple,
     SourceField,
     Text,
     Timeout,
@@ -64,13 +65,13 @@ class DetectorConfig(_Model):
     device: Annotated[Text, checks.validator(checks.device)] = Field(
         default="auto", description="auto, cpu, cuda, cuda:N, mps, intel:cpu|gpu|npu."
     )
-    image_size: Annotated[
-        tuple[Annotated[Whole, Field(ge=32, le=4096), checks.validator(checks.stride)], ...],
-        SingleToTuple,
-        Field(min_length=1, max_length=8),
-        checks.validator(checks.falling),
-    ] = Field(
-        default=(640,), description="Longest side of the model's input in pixels; largest first."
+    image_size: ImageSizes = Field(
+        default=(640,),
+        description="Longest side of the model's input in pixels; a list, largest first: smaller "
+        "ones are used under overload.",
+    )
+    buckets: Annotated[tuple[InputShape, ...], AsTuple, Field(max_length=16)] = Field(
+        default=(), description="The only input shapes to use, such as [640x384]; absent: any."
     )
     confidence: Confidence = Field(
         default=0.35, description="Least score that is published; or a map label -> least score."
@@ -304,6 +305,9 @@ class CameraConfig(_Model):
     )
     realtime: Flag = Field(default=True, description="Files: paced by their timestamps.")
     loop: Flag = Field(default=False, description="Files: begin again at the end.")
+    image_size: Annotated[ImageSizes | None, Optional] = Field(
+        default=None, description="As in detector; wins for this camera."
+    )
     fps: Annotated[Annotated[Number, Field(gt=0, le=1000)] | None, Optional] = Field(
         default=None, description="Most frames per second that are taken; absent: all."
     )
@@ -398,6 +402,14 @@ class Config(_Model):
                 "lists mqtt, but there is no mqtt section (mqtt: {host: localhost} or "
                 "mqtt: {embedded: true})",
                 "outputs",
+            )
+        limit = self.scheduling.batch.max_pixels
+        smallest = min(self.detector.buckets, key=lambda bucket: bucket.pixels, default=None)
+        if limit is not None and smallest is not None and smallest.pixels > limit:
+            raise wrong(
+                f"holds buckets of which the smallest, {smallest}, has {smallest.pixels} pixels: "
+                f"more than scheduling.batch.max_pixels, {limit}",
+                "detector",
             )
         names = [x.jsonl if isinstance(x, JsonlOutput) else x for x in self.outputs]
         if len(set(names)) < len(names):

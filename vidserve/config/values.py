@@ -16,6 +16,7 @@ from typing import Any
 from pydantic_core import PydanticCustomError
 
 from vidserve.config.problems import printable
+from vidserve.frames import Bucket
 
 REPORTED = "vidserve_reported"
 """Error type of values whose problem has been reported where it was found."""
@@ -143,6 +144,21 @@ def to_float(value: Any) -> float:
     if _FLOAT.fullmatch(text) and len(text) <= _MOST_DIGITS:
         return float(text)
     raise wrong(_why_no_number(value, text, "a number"))
+
+
+def to_input_shape(value: Any) -> Bucket:
+    """``640x384``: width x height in pixels, multiples of 32."""
+    if isinstance(value, Bucket):
+        return value
+    text = to_text(value)
+    shown = value.shown if isinstance(value, Scalar) else text
+    try:
+        bucket = Bucket.parse(text)
+    except ValueError:
+        raise wrong(f"must be width x height such as 640x384, but is {shown}") from None
+    if any(side < 32 or side > 4096 or side % 32 for side in bucket):
+        raise wrong(f"must have sides that are multiples of 32, 32 to 4096, but is {shown}")
+    return bucket
 
 
 def to_tuple(value: Any) -> Any:

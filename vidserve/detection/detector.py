@@ -21,6 +21,8 @@ class DetectorInfo:
         names: Class names by id, from the model's own metadata.
         fingerprint: Of the model file's content and the versions that matter; equal
             fingerprints mean equal service times on one machine.
+        stride: What both sides of an input must be a multiple of.
+        fixed_bucket: The only input shape that the model takes; None: any.
     """
 
     model: str
@@ -28,6 +30,8 @@ class DetectorInfo:
     device: str
     names: Mapping[int, str]
     fingerprint: str
+    stride: int = 32
+    fixed_bucket: Bucket | None = None
 
 
 class Detector(Protocol):
@@ -39,10 +43,6 @@ class Detector(Protocol):
     @property
     def max_batch(self) -> int | None:
         """Largest batch the model takes; None: any."""
-        ...
-
-    def bucket_for(self, width: int, height: int) -> Bucket:
-        """Input shape for pictures of this size (pixels as shown). Any thread, no side effects."""
         ...
 
     def detect(self, slots: Sequence[Slot]) -> list[Detections]:

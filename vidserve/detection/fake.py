@@ -15,10 +15,10 @@ import numpy as np
 
 from vidserve.clock import Clock
 from vidserve.detection.detector import DetectorInfo
-from vidserve.detection.letterbox import bucket_for, to_source
+from vidserve.detection.letterbox import to_source
 from vidserve.detection.service_formula import ServiceTime, service_time
 from vidserve.errors import DetectorError
-from vidserve.frames import Bucket, ByteArray, Detections, FloatArray
+from vidserve.frames import ByteArray, Detections, FloatArray
 from vidserve.slots import Slot
 
 SCORE = 0.9
@@ -37,7 +37,6 @@ class FakeDetector:
         service: ``"a+bn"`` in milliseconds, or a function from batch size to seconds.
         clock: Its ``sleep_until`` spends the time; a manual clock is moved.
         names: Class names by id; every object gets the lowest id.
-        image_size: Long side of the input, pixels.
         max_batch: Largest batch that it takes; None: any.
         fail_every: Every call whose number is a multiple of this raises; 0: none.
         fail_after: Every call after this many raises; None: none.
@@ -52,7 +51,6 @@ class FakeDetector:
         *,
         clock: Clock,
         names: Mapping[int, str] | None = None,
-        image_size: int = 640,
         max_batch: int | None = None,
         fail_every: int = 0,
         fail_after: int | None = None,
@@ -62,7 +60,6 @@ class FakeDetector:
     ) -> None:
         self._service = service_time(service) if isinstance(service, str) else service
         self._clock = clock
-        self._image_size = image_size
         self._max_batch = max_batch
         self._fail_every = fail_every
         self._fail_after = fail_after
@@ -86,9 +83,6 @@ class FakeDetector:
     def calls(self) -> int:
         """How often ``detect`` was called, failures included."""
         return self._calls
-
-    def bucket_for(self, width: int, height: int) -> Bucket:
-        return bucket_for(width, height, self._image_size)
 
     def detect(self, slots: Sequence[Slot]) -> list[Detections]:
         started_s = self._clock.now()

@@ -7,37 +7,12 @@ compares the pixels.
 
 from __future__ import annotations
 
-import math
-
 import cv2
 import numpy as np
 
-from vidserve.frames import Bucket, ByteArray, FloatArray, Letterbox
+from vidserve.frames import ByteArray, FloatArray, Letterbox
 
 PAD_GREY = 114
-STRIDE = 32
-
-
-def round_up(length: int, stride: int) -> int:
-    """The next multiple of ``stride`` from ``length`` on."""
-    return math.ceil(length / stride) * stride
-
-
-def bucket_for(width: int, height: int, image_size: int, stride: int = STRIDE) -> Bucket:
-    """The smallest input shape for a picture scaled to ``image_size`` on its long side.
-
-    Args:
-        width: Of the picture as shown, pixels, > 0.
-        height: Likewise.
-        image_size: Pixels of the long side; rounded up to ``stride``.
-        stride: What both sides of an input must be a multiple of.
-
-    Returns:
-        1280x720 at 640: 640 wide and 384 high (360, and a grey rest).
-    """
-    side = round_up(image_size, stride)
-    inner = Letterbox.fit(width, height, Bucket(side, side))
-    return Bucket(round_up(inner.inner_height, stride), round_up(inner.inner_width, stride))
 
 
 def write_letterbox_array(bgr: ByteArray, pixels: ByteArray, geometry: Letterbox) -> None:

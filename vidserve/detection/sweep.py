@@ -17,6 +17,7 @@ logger = logging.getLogger(__name__)
 
 BUDGET_S = 4.0
 _REPEATS = 3
+_EACH_UP_TO = 8
 _RISE = 1.05  # less is noise
 
 
@@ -69,7 +70,8 @@ def sweep(
     """Measure the service time of 1, 2, 4 ... ``max_batch`` pictures.
 
     It stops where a picture costs more in the larger batch, or where the next size would break
-    the budget; sizes between and beyond are for whoever plans with them. Called by the
+    the budget. What is left of the budget goes to the sizes between, up to 8, so that a peak
+    at an odd size is found; the rest is for whoever plans with the times. Called by the
     detection thread.
 
     Args:
@@ -106,6 +108,14 @@ def sweep(
         if last and times_s[n] / n > _RISE * times_s[last] / last:
             break  # larger batches only cost more
         last = n
+    for n in range(3, min(last, _EACH_UP_TO)):
+        if n in times_s:
+            continue
+        larger = min(m for m in times_s if m > n)
+        if clock.now() - started_s + (repeats + 1) * times_s[larger] > budget_s:
+            break
+        times_s[n] = time_batch(detector, slots[:n], clock, repeats)
+    times_s = dict(sorted(times_s.items()))
     logger.info(
         "service times of %s: %s",
         bucket,

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vidserve.detection.detector import DetectorInfo
-from vidserve.detection.letterbox import bucket_for, to_source
+from vidserve.detection.letterbox import to_source
 from vidserve.detection.models import file_hash, processor_name, resolve_model, state_directory
 from vidserve.errors import DetectorError
 from vidserve.frames import Bucket, Detections, FloatArray
@@ -52,7 +52,6 @@ class UltralyticsDetector:
         model: Path, or a name that ``resolve_model`` finds.
         device: ``auto`` (the first CUDA device, else the CPU), ``cpu``, ``cuda``, ``cuda:1``, or
             ``intel:gpu`` and the like for OpenVINO.
-        image_size: Long side of the input, pixels; a model with a fixed shape keeps its own.
         low: Scores over this are returned.
         classes: Ids or names to keep; None: all.
         max_detections: Of one picture.
@@ -76,7 +75,6 @@ class UltralyticsDetector:
         model: str,
         *,
         device: str = "auto",
-        image_size: int = 640,
         low: float = 0.1,
         classes: Collection[int | str] | None = None,
         max_detections: int = 300,
@@ -95,7 +93,6 @@ class UltralyticsDetector:
         from vidserve.detection.suppression import Rules, class_mask
 
         torch.set_num_threads(threads)
-        self._image_size = image_size
         self._max_batch_hint = max_batch_hint
         self._buffers: dict[Bucket, torch.Tensor] = {}
         self._device = pick_device(device)
@@ -123,9 +120,11 @@ class UltralyticsDetector:
             device=str(self._device),
             names=self._names,
             fingerprint=self._fingerprint(path, threads),
+            stride=self._stride,
+            fixed_bucket=self._fixed,
         )
-        if self._fixed is not None and max(self._fixed) != image_size:
-            logger.info("%s was exported for %s; image_size is not used", path, self._fixed)
+        if self._fixed is not None:
+            logger.info("%s was exported for %s: all pictures get this shape", path, self._fixed)
         logger.info(
             "detector %s: %s on %s, %d classes, loaded in %.1f s",
             model,
@@ -142,11 +141,6 @@ class UltralyticsDetector:
     @property
     def max_batch(self) -> int | None:
         return self._max_batch
-
-    def bucket_for(self, width: int, height: int) -> Bucket:
-        if self._fixed is not None:
-            return self._fixed
-        return bucket_for(width, height, self._image_size, self._stride)
 
     def detect(self, slots: Sequence[Slot]) -> list[Detections]:
         import torch

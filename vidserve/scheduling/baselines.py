@@ -15,6 +15,7 @@ import math
 from abc import ABC, abstractmethod
 
 from vidserve.frames import Batch, BatchKind, Bucket, Frame
+from vidserve.scheduling.advice import Note
 from vidserve.scheduling.keyframes import CameraPlan
 from vidserve.scheduling.scheduler import Offer, SchedulerSettings, Wait, answer_time_s
 from vidserve.scheduling.service_time import ServiceTimes
@@ -41,6 +42,19 @@ class Baseline(ABC):
         """Know a camera."""
         plan = self._plans[name] = CameraPlan(name, weight, interval_frames, period_s)
         return plan
+
+    def set_ladder(self, camera: str, ladder: tuple[Bucket, ...]) -> None:
+        """See ``Scheduler.set_ladder``."""
+        self._plans[camera].ladder = ladder
+
+    def plan(self, camera: str) -> CameraPlan:
+        """The plan of a known camera."""
+        return self._plans[camera]
+
+    def withdraw(self, camera: str) -> Frame | None:
+        """The camera left; these policies would still detect its frames."""
+        self._plans[camera].last_s = None
+        return None
 
     def set_after(self, after_s: float) -> None:
         """See ``Scheduler.set_after``."""
@@ -69,9 +83,10 @@ class Baseline(ABC):
         """These policies never tell a frame that it waits in vain."""
         return True
 
-    def every_second(self, now_s: float) -> None:
+    def every_second(self, now_s: float) -> list[Note]:
         """No control."""
         del now_s
+        return []
 
     def next_batch(self, now_s: float) -> Batch | Wait:
         """What the idle detector should do now."""

@@ -1,8 +1,10 @@
 """Overload control: when more detections are asked for than the detector can give.
 
-Keyframe intervals grow by quarters, lowest weight first and the shortest interval first among
-equals, until what is asked for fits; after a time of calm they shrink again, one step a second,
-as long as the result still fits with some room. Pure.
+Three steps, each taken by the cameras of the lowest weight first: keyframe intervals grow by
+quarters, up to the largest gap; where a camera has a smaller input shape, it gets that; at last
+a camera is *predict-only*, but for one rare detection that tells whether anything is there. After
+a time of calm it goes back the same way, one step a second, as long as the result still fits
+with some room. Pure.
 """
 
 from __future__ import annotations
@@ -13,16 +15,18 @@ from vidserve.scheduling.keyframes import CameraPlan
 
 STEP = 1.25
 CALM_S = 10.0
+RARE = 10.0
+"""A predict-only camera gets a detection in so many times the largest gap."""
 _FULL, _ROOM = 1.0, 0.85
 _BUSY = 0.8
 _LATE = 0.01
 
 
 class OverloadControl:
-    """Owns the ``stretch`` of all plans. Called under the scheduler's lock, once a second.
+    """Owns ``stretch``, ``level`` and ``rare_s`` of all plans. Called under the scheduler's lock.
 
     Args:
-        max_gap_s: No interval grows beyond this.
+        max_gap_s: No interval grows beyond this, before a camera is predict-only.
     """
 
     def __init__(self, max_gap_s: float) -> None:
@@ -37,13 +41,13 @@ class OverloadControl:
         measured_use: float,
         late_share: float,
     ) -> None:
-        """Lengthen or shorten intervals.
+        """Ask for less or for more.
 
         Args:
             now_s: The time.
             plans: Of all cameras that have delivered frames.
-            asked_use: Share of the detector's time that the present intervals ask for at its
-                best batch size; it is asked again after each step.
+            asked_use: Share of the detector's time that the plans ask for at its best batch
+                size; it is asked again after each step.
             measured_use: Share of the last second in which the detector was busy.
             late_share: Of the detections of the last second that were meant to be in time.
         """
@@ -54,28 +58,53 @@ class OverloadControl:
             self._calm_since_s = None
             steps = 1 if crowded else 0
             while steps > 0 or asked_use() > _FULL:
-                if not self._lengthen(plans):
+                if not self._ask_less(plans, asked_use() > _FULL):
                     return
                 steps -= 1
             return
         if self._calm_since_s is None:
             self._calm_since_s = now_s
         if now_s - self._calm_since_s >= CALM_S:
-            self._shorten(plans, asked_use)
+            self._ask_more(plans, asked_use)
 
-    def _lengthen(self, plans: Sequence[CameraPlan]) -> bool:
-        able = [p for p in plans if p.weight > 0 and p.interval_s * STEP <= self._max_gap_s]
-        if not able:
-            return False
-        min(able, key=lambda p: (p.weight, p.interval_s, p.name)).stretch *= STEP
-        return True
+    def _ask_less(self, plans: Sequence[CameraPlan], too_much: bool) -> bool:
+        """One step of one camera; False if no step is left."""
+        asking = [p for p in plans if p.weight > 0 and p.rare_s is None]
+        able = [p for p in asking if p.interval_s * STEP <= self._max_gap_s]
+        if able:
+            min(able, key=lambda p: (p.weight, p.interval_s, p.name)).stretch *= STEP
+            return True
+        able = [p for p in asking if p.level < len(p.ladder) - 1]
+        if able:
+            min(able, key=lambda p: (p.weight, p.level, p.name)).level += 1
+            return True
+        if not too_much:
+            return False  # late, although little is asked for: fewer detections would not help
+        rare_s = RARE * self._max_gap_s
+        able = [p for p in asking if p.interval_s < rare_s]
+        if able:
+            min(able, key=lambda p: (p.weight, p.name)).rare_s = rare_s
+        return bool(able)
 
-    def _shorten(self, plans: Sequence[CameraPlan], asked_use: Callable[[], float]) -> None:
+    def _ask_more(self, plans: Sequence[CameraPlan], asked_use: Callable[[], float]) -> None:
+        """Take back one step, the last kind first, if there is room for it."""
+        rare = [p for p in plans if p.rare_s is not None]
+        small = [p for p in plans if p.level > 0]
         stretched = [p for p in plans if p.stretch > 1.0]
-        if not stretched:
+        if rare:
+            plan = max(rare, key=lambda p: (p.weight, p.name))
+        elif small:
+            plan = max(small, key=lambda p: (p.weight, p.level, p.name))
+        elif stretched:
+            plan = max(stretched, key=lambda p: (p.weight, p.stretch, p.name))
+        else:
             return
-        plan = max(stretched, key=lambda p: (p.weight, p.stretch, p.name))
-        before = plan.stretch
-        plan.stretch = max(1.0, before / STEP)
+        before = plan.rare_s, plan.level, plan.stretch
+        if rare:
+            plan.rare_s = None
+        elif small:
+            plan.level -= 1
+        else:
+            plan.stretch = max(1.0, plan.stretch / STEP)
         if asked_use() > _ROOM:
-            plan.stretch = before
+            plan.rare_s, plan.level, plan.stretch = before

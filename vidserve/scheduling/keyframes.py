@@ -6,7 +6,9 @@ Pure: times are capture times on the monotonic clock.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+
+from vidserve.frames import Bucket
 
 _PERIOD_START_S = 1 / 30
 _PERIOD_MIN_S, _PERIOD_MAX_S = 1 / 240, 2.0
@@ -31,9 +33,12 @@ class CameraPlan:
         "doubt",
         "gap_from_s",
         "interval_frames",
+        "ladder",
         "last_s",
+        "level",
         "name",
         "period_s",
+        "rare_s",
         "staggered_interval_s",
         "stretch",
         "weight",
@@ -46,7 +51,12 @@ class CameraPlan:
         self.weight = weight
         self.interval_frames = interval_frames
         self.period_s = _PERIOD_START_S if period_s is None else period_s
+        # What overload control has done: a longer interval, a smaller shape, and at last one
+        # detection in so many seconds ("predict-only").
         self.stretch = 1.0
+        self.level = 0
+        self.rare_s: float | None = None
+        self.ladder: tuple[Bucket, ...] = ()
         self.doubt = 0.0
         self.last_s: float | None = None
         # Unlike ``last_s`` never moved by ``stagger``: the last frame that really went to the
@@ -59,7 +69,31 @@ class CameraPlan:
     @property
     def interval_s(self) -> float:
         """K in seconds: frames times the measured period, times what overload control adds."""
+        if self.rare_s is not None:
+            return self.rare_s
         return self.interval_frames * self.period_s * self.stretch
+
+    @property
+    def bucket(self) -> Bucket | None:
+        """The shape for its pictures now; None while their size is not known."""
+        return self.ladder[min(self.level, len(self.ladder) - 1)] if self.ladder else None
+
+    @property
+    def overload(self) -> str:
+        """What overload control did to it, for people; empty: nothing."""
+        found = []
+        if self.rare_s is not None:
+            found.append(f"predict-only, but for one detection in {self.rare_s:g} s")
+        elif self.stretch > 1.0:
+            asked_s = self.interval_frames * self.period_s
+            found.append(f"a detection every {self.interval_s:.2f} s instead of {asked_s:.2f} s")
+        if self.level and len(self.ladder) > 1:
+            found.append(f"input of {self.bucket} instead of {self.ladder[0]}")
+        return "overload: " + ", ".join(found) if found else ""
+
+    def largest_gap_s(self, max_gap_s: float) -> float:
+        """The promise of a largest gap, but for a camera that overload made predict-only."""
+        return max_gap_s if self.rare_s is None else max(self.rare_s, max_gap_s)
 
     @property
     def measured(self) -> bool:
@@ -100,27 +134,49 @@ class CameraPlan:
         return self.weight * gap_s / self.interval_s * (1.0 + self.doubt)
 
 
-def stagger(plans: Iterable[CameraPlan], group_size: int, now_s: float) -> None:
-    """Spread the keyframes of cameras of equal interval over groups of ``group_size``.
+def stagger(
+    plans: Iterable[CameraPlan], group_size: Callable[[Bucket | None], int], now_s: float
+) -> None:
+    """Spread the keyframes of cameras of equal interval over groups that take turns.
 
-    The cameras of a group are due in the same frame period and neighbours in the phase of their
-    frames, so that a short hold fills a batch; the groups take turns. (Measured: 16 cameras at
+    The cameras of a group have one input shape, are due in the same frame period and neighbours
+    in the phase of their frames, so that a short hold fills a batch. (Measured: 16 cameras at
     every 5th frame in one phase are 44 % late with an eager FIFO; one phase per camera gives
     batches of 1.)
+
+    Args:
+        plans: Cameras of known rate.
+        group_size: Largest batch worth making in a shape.
+        now_s: The time.
     """
     for alike in _alike(plans):
         # The shortest: cameras of one interval may have quite different frame rates.
         period_s = min(plan.period_s for plan in alike)
         ordered, origin_s = _by_phase(alike, period_s)
-        groups = math.ceil(len(ordered) / group_size)
+        groups = _grouped(ordered, group_size)
         # The first frame of the first camera after now, less half a period: see ``due``.
         start_s = now_s + (origin_s - now_s) % period_s
-        for index, plan in enumerate(ordered):
-            group = index * groups // len(ordered)
-            first_due_s = start_s + round(group * plan.interval_s / groups / period_s) * period_s
-            phase_s = (plan.phase_s(period_s) - origin_s) % period_s
-            plan.last_s = first_due_s + phase_s - plan.interval_s
-            plan.staggered_interval_s = plan.interval_s
+        for turn, group in enumerate(groups):
+            for plan in group:
+                wait_s = round(turn * plan.interval_s / len(groups) / period_s) * period_s
+                phase_s = (plan.phase_s(period_s) - origin_s) % period_s
+                plan.last_s = start_s + wait_s + phase_s - plan.interval_s
+                plan.staggered_interval_s = plan.interval_s
+
+
+def _grouped(
+    ordered: Sequence[CameraPlan], group_size: Callable[[Bucket | None], int]
+) -> list[list[CameraPlan]]:
+    """Even groups of neighbours, each of one shape; the shapes in order of appearance."""
+    groups: list[list[CameraPlan]] = []
+    for bucket in dict.fromkeys(plan.bucket for plan in ordered):
+        same = [plan for plan in ordered if plan.bucket == bucket]
+        count = math.ceil(len(same) / group_size(bucket))
+        made: list[list[CameraPlan]] = [[] for _ in range(count)]
+        for index, plan in enumerate(same):
+            made[index * count // len(same)].append(plan)
+        groups += made
+    return groups
 
 
 def _alike(plans: Iterable[CameraPlan]) -> list[list[CameraPlan]]:

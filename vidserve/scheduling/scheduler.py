@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from vidserve.frames import Batch, BatchKind, Bucket, Frame
+from vidserve.scheduling.advice import FillWatch, Note, OverloadNotes
 from vidserve.scheduling.control import OverloadControl
 from vidserve.scheduling.keyframes import CameraPlan, stagger
 from vidserve.scheduling.service_time import ServiceTimes
@@ -110,12 +111,14 @@ def answer_time_s(frame: Frame, settings: SchedulerSettings, after_s: float) -> 
 class _Second:
     """What happened since the last whole second, for overload control."""
 
-    __slots__ = ("busy_s", "late", "meant_in_time")
+    __slots__ = ("busy_s", "frames", "late", "meant_in_time", "room")
 
     def __init__(self) -> None:
         self.busy_s = 0.0
         self.late = 0
         self.meant_in_time = 0
+        self.frames = 0
+        self.room = 0  # frames, had each batch been as large as is worth making
 
 
 class Scheduler:
@@ -135,8 +138,9 @@ class Scheduler:
         self._detector_max: int | None = None
         self._free_at_s = -math.inf
         self._control = OverloadControl(settings.max_gap_s) if settings.control else None
-        self._buckets: dict[str, Bucket] = {}
         self._second = _Second()
+        self._overload = OverloadNotes()
+        self._fill = FillWatch()
 
     # -- cameras ---------------------------------------------------------------------------
 
@@ -152,10 +156,16 @@ class Scheduler:
         self._plans[name] = plan
         return plan
 
+    def set_ladder(self, camera: str, ladder: tuple[Bucket, ...]) -> None:
+        """Tell the shapes for a camera's pictures, largest first; at least one."""
+        plan = self._plans.get(camera)
+        if plan is not None:
+            plan.ladder = ladder
+            plan.level = min(plan.level, len(ladder) - 1)
+
     def withdraw(self, camera: str) -> Frame | None:
         """Forget what the camera offered (it died or left); the frame is given back."""
         candidate = self._waiting.pop(camera, None)
-        self._buckets.pop(camera, None)
         plan = self._plans.get(camera)
         if plan is not None:
             plan.last_s = plan.gap_from_s = None
@@ -177,25 +187,38 @@ class Scheduler:
 
     def stagger(self, now_s: float) -> None:
         """Spread the keyframes of all cameras whose rate is known; at start and on change."""
-        stagger((p for p in self._plans.values() if p.measured), self.settings.batch_max, now_s)
+        stagger((p for p in self._plans.values() if p.measured), self._group_size, now_s)
 
-    def every_second(self, now_s: float) -> None:
-        """Overload control, and new phases where cameras or rates changed."""
+    def _group_size(self, bucket: Bucket | None) -> int:
+        return self.settings.batch_max if bucket is None else self.largest_batch(bucket)
+
+    def every_second(self, now_s: float) -> list[Note]:
+        """Overload control, and new phases where cameras or rates changed.
+
+        Returns:
+            What people should know of it, to be logged.
+        """
         second, self._second = self._second, _Second()
+        notes: list[Note] = []
         if self._control is not None:
-            known = [plan for plan in self._plans.values() if plan.name in self._buckets]
+            known = [plan for plan in self._plans.values() if plan.gap_from_s is not None]
             late_share = second.late / max(second.meant_in_time, 1)
+            asked_use = self._asked_use(known)
             self._control.every_second(
                 now_s, known, lambda: self._asked_use(known), min(second.busy_s, 1.0), late_share
             )
+            notes = self._overload.notes(self._plans.values(), asked_use)
+        self._fill.add(second.busy_s, second.frames, second.room)
+        notes += self._fill.notes(now_s, self.settings.wait_s)
         self._restagger_if_changed(now_s)
+        return notes
 
     def _asked_use(self, plans: Iterable[CameraPlan]) -> float:
         """Share of the detector's time that the intervals ask for, at its best batch size."""
         use = 0.0
         for plan in plans:
-            if plan.weight > 0:
-                bucket = self._buckets[plan.name]
+            bucket = plan.bucket
+            if plan.weight > 0 and bucket is not None:
                 n = self.largest_batch(bucket)
                 use += self.service_times.expected(bucket)[n] / n / plan.interval_s
         return use
@@ -236,19 +259,26 @@ class Scheduler:
         gap_from_s = plan.gap_from_s
         if gap_from_s is None:
             return False
-        return captured_s - gap_from_s >= self.settings.max_gap_s - 0.5 * plan.period_s
+        largest_gap_s = plan.largest_gap_s(self.settings.max_gap_s)
+        return captured_s - gap_from_s >= largest_gap_s - 0.5 * plan.period_s
 
     def offer(self, frame: Frame, bucket: Bucket, now_s: float) -> Offer:
-        """Offer a keyframe; the camera's older undispatched one is given back."""
+        """Offer a keyframe; the camera's older undispatched one is given back.
+
+        The frame of a camera that has left meanwhile is given back itself.
+        """
         old = self._waiting.pop(frame.camera, None)
-        plan = self._plans[frame.camera]
+        plan = self._plans.get(frame.camera)
+        if plan is None:
+            return Offer(superseded=frame, in_time=False)
+        if bucket not in plan.ladder:
+            plan.ladder = (bucket,)
         if plan.gap_from_s is None:
             plan.gap_from_s = frame.captured_s
         candidate = _Candidate(frame, bucket, plan, self.answer_by(frame), now_s)
         first_s = self.service_times.planned(bucket)[1]
         candidate.never_in_time = now_s + first_s > candidate.answer_by_s
         self._waiting[frame.camera] = candidate
-        self._buckets[frame.camera] = bucket
         start_s = max(now_s, self._free_at_s)
         return Offer(
             superseded=None if old is None else old.frame,
@@ -290,6 +320,8 @@ class Scheduler:
         """The detector is done with a batch, or has failed on it (no time is learnt then)."""
         self._free_at_s = now_s
         self._second.busy_s += now_s - batch.started_s
+        self._second.frames += len(batch.frames)
+        self._second.room += self.largest_batch(batch.bucket)
         if batch.kind is BatchKind.IN_TIME:
             self._second.meant_in_time += len(batch.frames)
             self._second.late += sum(now_s > self.answer_by(frame) for frame in batch.frames)
@@ -347,7 +379,7 @@ class Scheduler:
         for plan in self._plans.values():
             if plan.name in self._waiting or plan.weight <= 0 or plan.last_s is None:
                 continue
-            if self._buckets.get(plan.name, bucket) != bucket:
+            if plan.bucket not in (bucket, None):
                 continue
             if plan.last_s + plan.interval_s - 0.5 * plan.period_s <= until_s:
                 return until_s
@@ -357,8 +389,7 @@ class Scheduler:
         self, candidates: list[_Candidate], now_s: float, only_starving: bool
     ) -> list[_Candidate]:
         """Frames to detect too late: starving, neglected, or such that never were in time."""
-        max_gap_s = self.settings.max_gap_s
-        starving = [c for c in candidates if now_s >= self._last_s(c) + max_gap_s]
+        starving = [c for c in candidates if now_s >= self._starves_from_s(c)]
         if only_starving and not starving:
             return []
         late = [c for c in candidates if c.never_in_time or c in starving or _neglected(c, now_s)]
@@ -383,16 +414,15 @@ class Scheduler:
         expected_s = self.service_times.expected(batch[0].bucket)[len(batch)]
         return sum(c.value for c in batch) / expected_s
 
-    def _last_s(self, candidate: _Candidate) -> float:
-        """Where the gap of its camera began."""
+    def _starves_from_s(self, candidate: _Candidate) -> float:
+        """From when on the gap of its camera is too long."""
         gap_from_s = candidate.plan.gap_from_s
-        return candidate.frame.captured_s if gap_from_s is None else gap_from_s
+        begun_s = candidate.frame.captured_s if gap_from_s is None else gap_from_s
+        return begun_s + candidate.plan.largest_gap_s(self.settings.max_gap_s)
 
     def _neglected_at(self, candidates: list[_Candidate]) -> float:
         """When the idle detector should take the first of them, in time or not."""
-        return min(
-            min(self._last_s(c) + self.settings.max_gap_s, _neglected_from_s(c)) for c in candidates
-        )
+        return min(min(self._starves_from_s(c), _neglected_from_s(c)) for c in candidates)
 
     def _dispatch(self, chosen: list[_Candidate], kind: BatchKind, now_s: float) -> Batch:
         bucket = chosen[0].bucket

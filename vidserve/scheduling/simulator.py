@@ -1,7 +1,8 @@
 """The daemon's own scheduler and answer desk on a manual clock, with simulated cameras.
 
-Events in time order; the detector is a formula with noise. No threads, no pixels: it answers in
-seconds what a day of cameras would show, and it is how the tests prove the policy.
+Events in time order; the detector is a formula with noise, or what a trace recorded. No threads,
+no pixels: it answers in seconds what a day of cameras would show, and it is how the tests prove
+the policy.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,7 +24,7 @@ from vidserve.scheduling.baselines import Baseline, EarliestDeadline, Fifo, Queu
 from vidserve.scheduling.scheduler import Scheduler, SchedulerSettings, Wait
 from vidserve.scheduling.service_time import ServiceTimes
 
-_BUCKET = Bucket(384, 640)
+USUAL = Bucket(384, 640)
 POLICIES: dict[str, Callable[[SchedulerSettings, ServiceTimes], Scheduler | Baseline]] = {
     "deadline": Scheduler,
     "fifo": Fifo,
@@ -32,15 +34,42 @@ POLICIES: dict[str, Callable[[SchedulerSettings, ServiceTimes], Scheduler | Base
 """The daemon's own scheduler, and what other systems do."""
 
 
+class Arrival(NamedTuple):
+    """A frame: when it was captured, and when the tracking loop gets it. Seconds."""
+
+    captured_s: float
+    arrives_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedCamera:
+    """A camera as the scheduler knows it.
+
+    Attributes:
+        name: Unique.
+        weight: Against the other cameras'.
+        interval_frames: Keyframe interval K.
+        fps: Known beforehand; None: measured from its frames, as in the daemon.
+        ladder: Input shapes, largest first.
+    """
+
+    name: str
+    weight: float = 1.0
+    interval_frames: int = 5
+    fps: float | None = 30.0
+    ladder: tuple[Bucket, ...] = (USUAL,)
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
     """What is simulated.
 
     Attributes:
-        cameras: How many.
-        fps: Of each.
-        interval_frames: Keyframe interval K.
+        cameras: How many cameras alike, or each by itself.
+        fps: Of each of the cameras alike.
+        interval_frames: Their keyframe interval K.
         service_s: Seconds by batch size.
+        tables_s: The same by shape, instead; for cameras of several shapes.
         noise: Standard deviation of the service time, as a share.
         jitter_s: Frames arrive up to this much late.
         after_s: What follows a detection.
@@ -50,10 +79,11 @@ class Load:
         policy: Key of ``POLICIES``.
     """
 
-    cameras: int = 8
+    cameras: int | tuple[SimulatedCamera, ...] = 8
     fps: float = 30.0
     interval_frames: int = 5
     service_s: Callable[[int], float] = field(default=lambda n: 0.003 + 0.002 * n)
+    tables_s: Mapping[Bucket, Mapping[int, float]] | None = None
     noise: float = 0.05
     jitter_s: float = 0.002
     after_s: float = 0.002
@@ -62,22 +92,45 @@ class Load:
     seed: int = 1
     policy: str = "deadline"
 
+    def each(self) -> tuple[SimulatedCamera, ...]:
+        """The cameras one by one."""
+        if isinstance(self.cameras, tuple):
+            return self.cameras
+        return tuple(
+            SimulatedCamera(f"camera{k:03d}", 1.0, self.interval_frames, self.fps)
+            for k in range(self.cameras)
+        )
+
+    def asked_per_s(self) -> float:
+        """Detections that the keyframe intervals ask for."""
+        return sum((c.fps or 0.0) / c.interval_frames for c in self.each() if c.weight > 0)
+
+    def tables(self, n_max: int) -> Mapping[Bucket, Mapping[int, float]]:
+        """Service times by shape and batch size."""
+        if self.tables_s is not None:
+            return self.tables_s
+        return {USUAL: {n: self.service_s(n) for n in range(1, n_max + 1)}}
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
     """What came of it. Rates per second of simulated time, shares 0..1, times in seconds.
 
     Attributes:
+        duration_s: Simulated time.
         captured, detected, tracked, pending: Frames.
         late: Detections that came after their frame was answered.
         in_budget: Share of answers within the budget.
         out_of_order: Answers that left before an older frame of their camera.
+        busy_s: The detector's.
         per_camera_per_s: Detections in time and late, by camera.
         in_time_per_camera_per_s: Detections in time, by camera.
         gaps_s: From capture to capture of applied detections, all cameras.
+        latencies_s: From capture to the end of the batch, of all detections.
         batch_sizes: How often each size was dispatched.
     """
 
+    duration_s: float
     captured: int
     detected: int
     tracked: int
@@ -85,9 +138,11 @@ class Result:
     late: int
     in_budget: float
     out_of_order: int
+    busy_s: float
     per_camera_per_s: list[float]
     in_time_per_camera_per_s: list[float]
     gaps_s: list[float]
+    latencies_s: list[float]
     batch_sizes: Counter[int]
 
     @property
@@ -113,138 +168,238 @@ class Result:
 
     def gap_s(self, quantile: float) -> float:
         """Quantile of the gaps; infinite if there is none."""
-        return float(np.quantile(self.gaps_s, quantile)) if self.gaps_s else math.inf
+        return _quantile(self.gaps_s, quantile)
+
+    def latency_s(self, quantile: float) -> float:
+        """Quantile of the detections' latencies; infinite if there is none."""
+        return _quantile(self.latencies_s, quantile)
 
 
-class _Run:
-    def __init__(self, load: Load, settings: SchedulerSettings) -> None:
-        self.load = load
-        self.random = random.Random(load.seed)
+class Simulation:
+    """One run: what the two loops of the daemon do, event by event.
+
+    Args:
+        cameras: Known from the start.
+        arrivals: Their frames by camera, in order of arrival; asked for one at a time.
+        settings: Of the scheduler.
+        tables_s: Swept service times by shape and batch size.
+        service_s: How long a batch really takes: of its start, shape and size.
+        duration_s: Of the run.
+        after_s: What follows a detection, by the time; told to the scheduler every second.
+        hand_back_s: From the end of a batch until the tracking loop has it, by the time.
+        policy: Key of ``POLICIES``.
+    """
+
+    def __init__(
+        self,
+        cameras: Sequence[SimulatedCamera],
+        arrivals: Mapping[str, Iterator[Arrival]],
+        settings: SchedulerSettings,
+        tables_s: Mapping[Bucket, Mapping[int, float]],
+        service_s: Callable[[float, Bucket, int], float],
+        *,
+        duration_s: float,
+        after_s: Callable[[float], float] = lambda now_s: 0.002,
+        hand_back_s: Callable[[float], float] = lambda now_s: 0.0,
+        policy: str = "deadline",
+    ) -> None:
+        self.settings = settings
+        self.duration_s = duration_s
+        self.after_s = after_s
+        self._arrivals = arrivals
+        self._service_s = service_s
+        self._hand_back_s = hand_back_s
         times = ServiceTimes(settings.batch_max)
-        times.set_table(_BUCKET, {n: load.service_s(n) for n in range(1, settings.batch_max + 1)})
-        self.scheduler = POLICIES[load.policy](settings, times)
-        self.scheduler.set_after(load.after_s)
+        for bucket, table_s in tables_s.items():
+            times.set_table(bucket, table_s)
+        self.scheduler = POLICIES[policy](settings, times)
+        self.scheduler.set_after(after_s(0.0))
         self.desk = AnswerDesk()
-        self.budget_s = settings.budget_s
-        self.names = [f"camera{index:03d}" for index in range(load.cameras)]
-        for name in self.names:
-            self.scheduler.add_camera(name, 1.0, load.interval_frames, 1 / load.fps)
-        self.events: list[tuple[float, int, Callable[[float], None]]] = []
-        self.order = itertools.count()
-        self.busy = False
-        self.wakes_at: set[float] = set()
-        self.captured = self.detected = self.tracked = self.late = self.out_of_order = 0
-        self.in_budget = 0
-        self.answered_seq = dict.fromkeys(self.names, -1)
-        self.applied: dict[str, list[float]] = {name: [] for name in self.names}
-        self.in_time: Counter[str] = Counter()
-        self.sizes: Counter[int] = Counter()
+        self.names = [camera.name for camera in cameras]
+        for camera in cameras:
+            period_s = None if camera.fps is None else 1 / camera.fps
+            self.scheduler.add_camera(camera.name, camera.weight, camera.interval_frames, period_s)
+            self.scheduler.set_ladder(camera.name, camera.ladder)
+        self._events: list[tuple[float, int, Callable[[float], None]]] = []
+        self._order = itertools.count()
+        self._seq = dict.fromkeys(self.names, 0)
+        self._busy = False
+        self._wakes_at: set[float] = set()
+        self._captured = self._detected = self._tracked = self._late = self._out_of_order = 0
+        self._in_budget = 0
+        self._busy_s = 0.0
+        self._answered_seq = dict.fromkeys(self.names, -1)
+        self._applied: dict[str, list[float]] = {name: [] for name in self.names}
+        self._in_time: Counter[str] = Counter()
+        self._latencies_s: list[float] = []
+        self._sizes: Counter[int] = Counter()
 
     def at(self, when_s: float, action: Callable[[float], None]) -> None:
-        heapq.heappush(self.events, (when_s, next(self.order), action))
+        """Do something then; it is given the time."""
+        heapq.heappush(self._events, (when_s, next(self._order), action))
 
     def run(self) -> Result:
-        period_s = 1 / self.load.fps
+        """From the first frame to the last answer."""
         for name in self.names:
-            phase_s = 0.0 if self.load.same_phase else self.random.uniform(0, period_s)
-            self.next_frame(name, 0, phase_s)
-        for second in range(1, int(self.load.duration_s)):
-            self.at(float(second), self.scheduler.every_second)
-        while self.events:
-            now_s, _, action = heapq.heappop(self.events)
+            self._next_frame(name)
+        for second in range(1, math.ceil(self.duration_s)):
+            self.at(float(second), self._every_second)
+        while self._events:
+            now_s, _, action = heapq.heappop(self._events)
             action(now_s)
-            self.settle(now_s)
-            self.dispatch(now_s)
-            self.wake_at(self.desk.next_wake_s())
-        return self.result()
+            self._settle(now_s)
+            self._dispatch(now_s)
+            self._wake_at(self.desk.next_wake_s())
+        return self._result()
 
-    def next_frame(self, name: str, seq: int, ideal_s: float) -> None:
-        if ideal_s >= self.load.duration_s:
+    def withdraw(self, camera: str) -> None:
+        """The camera does not deliver any more."""
+        frame = self.scheduler.withdraw(camera)
+        if frame is not None:
+            self.desk.give_up(frame)
+
+    def _every_second(self, now_s: float) -> None:
+        self.scheduler.set_after(self.after_s(now_s))
+        self.scheduler.every_second(now_s)
+
+    def _next_frame(self, name: str) -> None:
+        arrival = next(self._arrivals[name], None)
+        if arrival is None:
             return
-        captured_s = ideal_s + self.random.uniform(0, self.load.jitter_s)
 
         def arrive(now_s: float) -> None:
-            self.arrive(name, seq, now_s)
-            self.next_frame(name, seq + 1, ideal_s + 1 / self.load.fps)
+            self._arrive(name, arrival.captured_s, now_s)
+            self._next_frame(name)
 
-        self.at(captured_s, arrive)
+        self.at(arrival.arrives_s, arrive)
 
-    def arrive(self, name: str, seq: int, now_s: float) -> None:
-        frame = Frame(name, seq, now_s, now_s, now_s, 1280, 720)
-        self.captured += 1
+    def _arrive(self, name: str, captured_s: float, now_s: float) -> None:
+        seq = self._seq[name]
+        self._seq[name] = seq + 1
+        frame = Frame(name, seq, captured_s, captured_s, now_s, 1280, 720)
+        self._captured += 1
         in_time = False
-        if self.scheduler.wants(name, now_s):
-            offer = self.scheduler.offer(frame, _BUCKET, now_s)
+        if self.scheduler.wants(name, captured_s):
+            offer = self.scheduler.offer(frame, self._bucket(name), now_s)
             in_time = offer.in_time
             if offer.superseded is not None:
                 self.desk.give_up(offer.superseded)
         self.desk.add(frame, self.scheduler.answer_by(frame), in_time)
 
-    def dispatch(self, now_s: float) -> None:
-        if self.busy:
+    def _bucket(self, name: str) -> Bucket:
+        bucket = self.scheduler.plan(name).bucket
+        assert bucket is not None, "every camera has a ladder"
+        return bucket
+
+    def _dispatch(self, now_s: float) -> None:
+        if self._busy:
             return
         decision = self.scheduler.next_batch(now_s)
         if isinstance(decision, Wait):
-            self.wake_at(decision.until_s)
+            self._wake_at(decision.until_s)
             return
         batch = decision
-        self.busy = True
-        self.sizes[len(batch.frames)] += 1
+        self._busy = True
+        self._sizes[len(batch.frames)] += 1
         self.desk.batch_started(
-            batch, lambda frame: self.scheduler.still_in_time(frame, _BUCKET, now_s)
+            batch,
+            lambda frame: self.scheduler.still_in_time(frame, self._bucket(frame.camera), now_s),
         )
-        factor = max(0.2, self.random.gauss(1.0, self.load.noise))
-        end_s = now_s + self.load.service_s(len(batch.frames)) * factor
-        self.at(end_s, lambda end: self.finish(batch, end))
+        end_s = now_s + self._service_s(now_s, batch.bucket, len(batch.frames))
+        self.at(end_s, lambda end: self._finish(batch, end))
 
-    def finish(self, batch: Batch, now_s: float) -> None:
-        self.busy = False
+    def _finish(self, batch: Batch, now_s: float) -> None:
+        self._busy = False
+        self._busy_s += now_s - batch.started_s
         self.scheduler.finished(batch, now_s)
-        for frame in batch.frames:
-            self.applied[frame.camera].append(frame.captured_s)
-            if self.desk.detected(frame):
-                self.in_time[frame.camera] += 1
-            else:
-                self.late += 1
+        back_s = self._hand_back_s(now_s)
+        if back_s > 0:
+            self.at(now_s + back_s, lambda _: self._apply(batch, now_s))
+        else:
+            self._apply(batch, now_s)
 
-    def settle(self, now_s: float) -> None:
+    def _apply(self, batch: Batch, done_s: float) -> None:
+        for frame in batch.frames:
+            self._applied[frame.camera].append(frame.captured_s)
+            self._latencies_s.append(done_s - frame.captured_s)
+            if self.desk.detected(frame):
+                self._in_time[frame.camera] += 1
+            else:
+                self._late += 1
+
+    def _settle(self, now_s: float) -> None:
         for frame, detected in self.desk.take_ready(now_s):
             if detected:
-                self.detected += 1
+                self._detected += 1
             else:
-                self.tracked += 1
-            self.in_budget += now_s + self.load.after_s - frame.captured_s <= self.budget_s
-            self.out_of_order += frame.seq <= self.answered_seq[frame.camera]
-            self.answered_seq[frame.camera] = frame.seq
+                self._tracked += 1
+            handed_s = now_s + self.after_s(now_s)
+            self._in_budget += handed_s - frame.captured_s <= self.settings.budget_s
+            self._out_of_order += frame.seq <= self._answered_seq[frame.camera]
+            self._answered_seq[frame.camera] = frame.seq
 
-    def wake_at(self, when_s: float) -> None:
+    def _wake_at(self, when_s: float) -> None:
         """Look again then; once is enough."""
-        if math.isfinite(when_s) and when_s not in self.wakes_at:
-            self.wakes_at.add(when_s)
-            self.at(when_s, self.wakes_at.discard)
+        if math.isfinite(when_s) and when_s not in self._wakes_at:
+            self._wakes_at.add(when_s)
+            self.at(when_s, self._wakes_at.discard)
 
-    def result(self) -> Result:
-        duration_s = self.load.duration_s
+    def _result(self) -> Result:
         gaps_s = [
             later - earlier
-            for times in self.applied.values()
+            for times in self._applied.values()
             for earlier, later in itertools.pairwise(times)
         ]
         return Result(
-            captured=self.captured,
-            detected=self.detected,
-            tracked=self.tracked,
+            duration_s=self.duration_s,
+            captured=self._captured,
+            detected=self._detected,
+            tracked=self._tracked,
             pending=len(self.desk),
-            late=self.late,
-            in_budget=self.in_budget / max(1, self.detected + self.tracked),
-            out_of_order=self.out_of_order,
-            per_camera_per_s=[len(self.applied[name]) / duration_s for name in self.names],
-            in_time_per_camera_per_s=[self.in_time[name] / duration_s for name in self.names],
+            late=self._late,
+            in_budget=self._in_budget / max(1, self._detected + self._tracked),
+            out_of_order=self._out_of_order,
+            busy_s=self._busy_s,
+            per_camera_per_s=[len(self._applied[n]) / self.duration_s for n in self.names],
+            in_time_per_camera_per_s=[self._in_time[n] / self.duration_s for n in self.names],
             gaps_s=gaps_s,
-            batch_sizes=self.sizes,
+            latencies_s=self._latencies_s,
+            batch_sizes=self._sizes,
         )
 
 
 def simulate(load: Load, settings: SchedulerSettings | None = None) -> Result:
     """Run one load through the scheduler. Deterministic in the load's seed."""
-    return _Run(load, settings or SchedulerSettings(wait_s=0.0)).run()
+    settings = settings or SchedulerSettings(wait_s=0.0)
+    drawn = random.Random(load.seed)
+    tables_s = load.tables(settings.batch_max)
+    real = ServiceTimes(settings.batch_max)  # knows the sizes between those of the tables
+    for bucket, table_s in tables_s.items():
+        real.set_table(bucket, table_s)
+
+    def service_s(_now_s: float, bucket: Bucket, n: int) -> float:
+        return real.expected(bucket)[n] * max(0.2, drawn.gauss(1.0, load.noise))
+
+    def steady(camera: SimulatedCamera) -> Iterator[Arrival]:
+        period_s = 1 / (camera.fps or load.fps)
+        ideal_s = 0.0 if load.same_phase else drawn.uniform(0, period_s)
+        while ideal_s < load.duration_s:
+            arrives_s = ideal_s + drawn.uniform(0, load.jitter_s)
+            yield Arrival(arrives_s, arrives_s)
+            ideal_s += period_s
+
+    cameras = load.each()
+    return Simulation(
+        cameras,
+        {camera.name: steady(camera) for camera in cameras},
+        settings,
+        tables_s,
+        service_s,
+        duration_s=load.duration_s,
+        after_s=lambda now_s: load.after_s,
+        policy=load.policy,
+    ).run()
+
+
+def _quantile(values: Sequence[float], quantile: float) -> float:
+    return float(np.quantile(values, quantile)) if values else math.inf

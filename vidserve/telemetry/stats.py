@@ -178,6 +178,7 @@ class RunStats:
         self._kinds: Counter[BatchKind] = Counter()
         self._failed = 0
         self._busy_s = 0.0
+        self._pixels = self._padding_px = 0
         self._stopped_s: float | None = None
 
     def camera(self, name: str) -> CameraStats:
@@ -194,8 +195,15 @@ class RunStats:
             return list(self._cameras.values())
 
     def batch(self, batch: Batch, took_s: float, failed: bool) -> None:
-        """A batch is through. Called by the detection loop."""
+        """A batch is through; its slots are not free yet. Called by the detection loop."""
+        inner_px = sum(
+            frame.slot.geometry.inner_width * frame.slot.geometry.inner_height
+            for frame in batch.frames
+            if frame.slot is not None and frame.slot.geometry is not None
+        )
         with self._lock:
+            self._pixels += len(batch.frames) * batch.bucket.pixels
+            self._padding_px += len(batch.frames) * batch.bucket.pixels - inner_px
             self._busy_s += took_s
             if failed:
                 self._failed += 1
@@ -258,6 +266,7 @@ class RunStats:
                     "sizes": {str(n): self._sizes[n] for n in sorted(self._sizes)},
                     "corrections": self._kinds[BatchKind.CORRECTION],
                     "failed": self._failed,
+                    "padding": _share(self._padding_px, self._pixels),
                 },
                 "detector": {
                     "use": round(min(self._busy_s / seen_s, 1.0), 4),
