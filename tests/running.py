@@ -35,10 +35,14 @@ def write_config(folder: Path, text: str) -> Path:
 
 
 def run_daemon(
-    folder: Path, text: str, for_s: float, on_ready: Callable[[Daemon], None] | None = None
+    folder: Path,
+    text: str,
+    for_s: float,
+    on_ready: Callable[[Daemon], None] | None = None,
+    trace: Path | None = None,
 ) -> Report:
     """One whole run in this process; the report."""
-    daemon = Daemon(load(write_config(folder, text), os.environ))
+    daemon = Daemon(load(write_config(folder, text), os.environ), trace=trace)
     report = daemon.run(for_s, (lambda: on_ready(daemon)) if on_ready is not None else None)
     assert not daemon.hung, "a thread did not end"
     return report

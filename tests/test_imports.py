@@ -18,6 +18,8 @@ ROOMS = ("capture", "scheduling", "detection", "tracking", "publishing", "teleme
 STAGES = tuple(room for room in ROOMS if room != "config")
 ABOVE = (
     "cli",
+    "cli_planning",
+    "planning",
     "daemon",
     "pipeline",
     "build",
@@ -103,7 +105,8 @@ def test_what_the_loops_share_is_light_too(module: str) -> None:
 
 
 def test_the_command_line_answers_before_heavy_imports() -> None:
-    assert not loaded_after("import vidserve.cli") & {"torch", "ultralytics", "av", "cv2"}
+    heavy = {"torch", "ultralytics", "av", "cv2", "matplotlib", "numpy"}
+    assert not loaded_after("import vidserve.cli") & heavy
 
 
 def test_ultralytics_is_imported_in_one_file_only() -> None:
@@ -126,6 +129,26 @@ def test_rooms_do_not_know_what_wires_them(room: str) -> None:
 def test_leaves_know_no_room(leaf: str) -> None:
     names = own_imports(PACKAGE / f"{leaf}.py", types_too=False)
     assert not [n for n in names if any(within(n, part) for part in (*ROOMS, *ABOVE))]
+
+
+def test_the_verdict_of_a_plan_is_pure() -> None:
+    """Trials and capacity know the scheduler and the words, no clock, no source, no config."""
+    allowed = ("frames", "errors", "scheduling", "planning.need", "planning.trial")
+    for module in ("need", "trial", "capacity"):
+        path = PACKAGE / "planning" / f"{module}.py"
+        for name in own_imports(path):
+            assert any(within(name, part) for part in allowed), f"{path} imports {name}"
+        names = {name.split(".")[0] for name, _ in imported(path)}
+        assert not names & {"time", "threading", "datetime", "queue"}, path
+
+
+def test_matplotlib_is_imported_in_one_file_only() -> None:
+    importers = [
+        path.relative_to(PACKAGE).as_posix()
+        for path in SOURCES
+        if any(name.split(".")[0] == "matplotlib" for name, _ in imported(path))
+    ]
+    assert importers == ["planning/plot.py"]
 
 
 def test_scheduling_knows_only_the_words_of_the_project() -> None:

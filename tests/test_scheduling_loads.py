@@ -71,8 +71,7 @@ def test_sixteen_cameras_every_frame(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_twenty_four_cameras_every_frame(seed: int) -> None:
     result = run(Load(cameras=24, interval_frames=1, seed=seed))
-    # The issue asks for 390: the mean of eight seeds is 390.2, single ones lie 1 % around it.
-    assert result.in_time_per_s >= 385
+    assert result.in_time_per_s >= 390
     assert min(result.in_time_per_camera_per_s) >= 14
     assert result.gap_s(0.99) <= 0.101
     assert result.late_share <= 0.01
@@ -107,9 +106,8 @@ def test_other_shapes_of_service_time(
     assert result.late_share <= 0.01
     fair = result.in_time_per_s / cameras
     assert min(result.in_time_per_camera_per_s) >= 0.7 * fair
-    # Most of what batches of the largest size would give; EDF comes with the simulator's issue.
-    possible = min(8 / service(fixed_ms, each_ms)(8), cameras * load.fps)
-    assert result.in_time_per_s >= 0.83 * possible
+    edf = simulate(replace(load, policy="edf"), AT_ONCE)
+    assert result.in_time_per_s >= 0.95 * edf.in_time_per_s
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -139,3 +137,20 @@ def test_control_brings_an_overload_back_to_what_is_possible() -> None:
     assert result.late_share <= 0.01
     assert min(result.in_time_per_camera_per_s) >= 9
     assert result.gap_s(1.0) <= 2.0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_cameras_in_step_keep_their_share_in_time_when_the_detector_is_slow(seed: int) -> None:
+    """A trace of eight cameras that started together showed it: 43 % of the detections late.
+
+    Every camera waited two intervals, so every camera counted as neglected, and the late
+    detection for one of them cost the next four theirs in time.
+    """
+    load = Load(
+        cameras=8, interval_frames=1, service_s=service(8, 4), same_phase=True, jitter_s=0.003,
+        seed=seed,
+    )  # fmt: skip
+    result = run(load)
+    assert result.in_time_per_s >= 85
+    assert result.late_share <= 0.02
+    assert min(result.in_time_per_camera_per_s) >= 10

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from vidserve import __version__
+from vidserve import __version__, cli_planning
 from vidserve.errors import ConfigError, VidserveError
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ def main() -> None:
     """Entry point: errors of ours are one line on stderr and exit code 1 (config: 2)."""
     try:
         app()
+    except ConfigError as error:
+        _fail(str(error), 2)
     except VidserveError as error:
         _fail(str(error), 1)
 
@@ -97,6 +99,10 @@ def run(
     report: Annotated[
         Path | None, typer.Option(help="Write the final numbers to this JSON file.")
     ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(help="Record frames and batches in this file (.gz), for `simulate --trace`."),
+    ] = None,
     log_level: Annotated[LogLevel, typer.Option(case_sensitive=False)] = LogLevel.INFO,
 ) -> None:
     """Run the daemon until SIGTERM or SIGINT."""
@@ -113,11 +119,12 @@ def run(
             typer.echo(str(problem), err=True)
         _fail(verdict(result), 2)
     check_libraries()
-    if report is not None:
-        _check_writable(report)
+    for option, path in (("--report", report), ("--trace", trace)):
+        if path is not None:
+            _check_writable(option, path)
     from vidserve.daemon import Daemon, exit_code
 
-    daemon = Daemon(result, stop=stop)
+    daemon = Daemon(result, stop=stop, trace=trace)
     try:
         numbers = daemon.run(for_s)
     except ConfigError as error:
@@ -228,77 +235,8 @@ def demo(
     _leave("", code, show.hung)
 
 
-class Phase(StrEnum):
-    """How the frames of simulated cameras lie to each other."""
-
-    RANDOM = "random"
-    SAME = "same"
-
-
-class Switch(StrEnum):
-    """On or off."""
-
-    ON = "on"
-    OFF = "off"
-
-
-class Policy(StrEnum):
-    """The daemon's own policy, and baselines to compare it with."""
-
-    DEADLINE = "deadline"
-    FIFO = "fifo"
-    QUEUE_LIMIT = "queue-limit"
-    EDF = "edf"
-
-
-@app.command()
-def simulate(
-    cameras: Annotated[int, typer.Option(min=1, max=1000)] = 8,
-    fps: Annotated[float, typer.Option(min=0.1, max=240)] = 30.0,
-    interval: Annotated[int, typer.Option(min=1, help="Every n-th frame is a keyframe.")] = 5,
-    service: Annotated[str, typer.Option(help="Milliseconds for a batch of n.")] = "3+2n",
-    noise: Annotated[float, typer.Option(min=0, max=1, help="Of the service time.")] = 0.05,
-    jitter_ms: Annotated[float, typer.Option(min=0, help="Frames come so much late.")] = 2.0,
-    batch_max: Annotated[int, typer.Option(min=1, max=512)] = 8,
-    after_ms: Annotated[float, typer.Option(min=0, help="What follows a detection.")] = 2.0,
-    budget_ms: Annotated[float, typer.Option(min=1)] = 33.0,
-    wait_ms: Annotated[float, typer.Option(min=0, help="Longest hold of a small batch.")] = 0.0,
-    phase: Annotated[Phase, typer.Option()] = Phase.RANDOM,
-    control: Annotated[Switch, typer.Option(help="Overload control.")] = Switch.OFF,
-    for_s: Annotated[float, typer.Option("--for", min=1, help="Simulated seconds.")] = 20.0,
-    seed: Annotated[int, typer.Option()] = 1,
-    policy: Annotated[Policy, typer.Option()] = Policy.DEADLINE,
-    json: Annotated[bool, typer.Option("--json", help="JSON instead of a table.")] = False,
-) -> None:
-    """Try a load on the daemon's own scheduler, without cameras, in a second or so."""
-    from vidserve.detection.service_formula import service_time
-    from vidserve.scheduling.scheduler import SchedulerSettings
-    from vidserve.scheduling.simulator import Load
-    from vidserve.scheduling.simulator import simulate as run_load
-    from vidserve.simulate import numbers, show
-
-    try:
-        service_s = service_time(service)
-    except ValueError as error:
-        _fail(f"--service: {error}", 2)
-    load = Load(
-        cameras=cameras, fps=fps, interval_frames=interval, service_s=service_s, noise=noise,
-        jitter_s=jitter_ms / 1000, after_s=after_ms / 1000, same_phase=phase is Phase.SAME,
-        duration_s=for_s, seed=seed, policy=policy.value,
-    )  # fmt: skip
-    settings = SchedulerSettings(
-        budget_s=budget_ms / 1000, batch_target=min(4, batch_max), batch_max=batch_max,
-        wait_s=wait_ms / 1000, control=control is Switch.ON,
-    )  # fmt: skip
-    found = numbers(run_load(load, settings), load, batch_max)
-    if json:
-        import orjson
-
-        _say(orjson.dumps(found, option=orjson.OPT_INDENT_2).decode())
-    else:
-        from rich.console import Console
-
-        show(found, load, Console(highlight=False))
+app.command()(cli_planning.simulate)
+app.command()(cli_planning.plan)
 
 
 @app.command("fetch-model")
@@ -334,12 +272,12 @@ def _stop_on_signals(stop: Callable[[], None]) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
-def _check_writable(report: Path) -> None:
+def _check_writable(option: str, path: Path) -> None:
     """Find out before the run, not after it."""
     try:
-        report.open("ab").close()
+        path.open("ab").close()
     except OSError as error:
-        _fail(f"--report: cannot write {report}: {error.strerror}", 2)
+        _fail(f"{option}: cannot write {path}: {error.strerror}", 2)
 
 
 def _write_report(path: Path, numbers: dict[str, Any]) -> None:

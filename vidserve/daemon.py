@@ -7,6 +7,7 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from vidserve import __version__, build
 from vidserve.capture.camera import CameraThread
@@ -45,6 +46,7 @@ class Daemon:
         clock: Tells the time.
         notifier: To systemd.
         stop: Set when the run is to end; it may be set before ``run``.
+        trace: File to record a trace in.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Daemon:
         clock: Clock | None = None,
         notifier: Notifier | None = None,
         stop: threading.Event | None = None,
+        trace: Path | None = None,
     ) -> None:
         if result.config is None:
             raise ConfigError("\n".join(map(str, result.problems)))
@@ -61,6 +64,7 @@ class Daemon:
         self._clock = clock or RealClock()
         self._notifier = notifier or Notifier()
         self._stop = stop or threading.Event()
+        self._trace = trace
         self._outputs: list[Output] = []
         self._broker: EmbeddedBroker | None = None
         self._cameras: dict[str, CameraThread] = {}
@@ -136,6 +140,7 @@ class Daemon:
             self._clock,
             build.service_time_cache(config),
             config.detector.buckets,
+            self._trace,
         )
         self._tell_idle_cameras(self._pipeline)
         self._pipeline.load()

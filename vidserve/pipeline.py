@@ -8,9 +8,11 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+from vidserve import __version__
 from vidserve.clock import Clock
 from vidserve.detection.detector import Detector
 from vidserve.detection.sweep_cache import ServiceTimeCache, service_times
@@ -25,6 +27,7 @@ from vidserve.scheduling.scheduler import Scheduler, SchedulerSettings
 from vidserve.scheduling.service_time import ServiceTimes
 from vidserve.slots import Slot, SlotPool
 from vidserve.telemetry.stats import CameraStats, RunStats, Snapshot
+from vidserve.trace import FileRecorder, Header, Recorder
 from vidserve.tracking_loop import CameraPolicy, TrackingLoop
 
 logger = logging.getLogger(__name__)
@@ -64,6 +67,7 @@ class Pipeline:
         outputs: Where messages go.
         clock: Tells the time.
         cache: Of service times; None: measured anew.
+        trace: File to record a trace in; None: none.
         shapes: The only input shapes to use, if the model does not fix one itself; empty: any.
     """
 
@@ -76,6 +80,7 @@ class Pipeline:
         clock: Clock,
         cache: ServiceTimeCache | None = None,
         shapes: Sequence[Bucket] = (),
+        trace: Path | None = None,
     ) -> None:
         self.settings = settings
         self._clock = clock
@@ -94,9 +99,13 @@ class Pipeline:
         self._statuses: dict[str, CameraStatus] = {}
         self._sizes: dict[str, tuple[int, int]] = {}
         self._shapes = shapes
+        self._trace = trace
+        self._recorder = Recorder()
         self._buckets = Buckets()
         self._shaped: dict[str, tuple[int, int]] = {}  # picture size that the ladder is for
         self._pools: dict[Bucket, SlotPool] = {}
+        self._batch_max = settings.batch_max
+        self._swept_s: dict[Bucket, Mapping[int, float]] = {}
         self._lock = threading.Lock()
         self._open = False
         # More than a budget's worth of frames unanswered is no delay but a fault of ours.
@@ -131,6 +140,8 @@ class Pipeline:
         stats = RunStats(self.settings.budget_s, self.settings.batch_max, now_s)
         self.stats = self.detection.stats = stats
         self._camera_stats = {name: stats.camera(name) for name in policies}
+        if self._trace is not None:
+            self._recorder = self._start_trace(self._trace, policies, now_s)
         self.tracking = TrackingLoop(
             policies=policies,
             names=names,
@@ -140,6 +151,7 @@ class Pipeline:
             outputs=self._outputs,
             stats=stats,
             clock=self._clock,
+            recorder=self._recorder,
         )
         with self._lock:
             for status in self._statuses.values():
@@ -168,6 +180,7 @@ class Pipeline:
         for thread in threads:
             if thread.is_alive():
                 thread.join(max(until_s - self._clock.now(), 0.0))
+        self._recorder.close(self._clock.now())
         return not any(thread.is_alive() for thread in threads)
 
     def snapshot(self) -> Snapshot:
@@ -257,6 +270,7 @@ class Pipeline:
         with self._lock:
             ladder = self._buckets.ladder(width, height, place.image_sizes)
         self._gate.set_ladder(camera, ladder)
+        self._recorder.camera(camera, ladder, self._clock.now())
         known, self._shaped[camera] = self._shaped.get(camera), (width, height)
         if known is None:
             self._tell_shape(camera, width, height, ladder[0])
@@ -308,10 +322,28 @@ class Pipeline:
         if detector.max_batch is not None:
             n_max = min(n_max, detector.max_batch)
             self.scheduler.limit_batch(n_max)
-        return {
+        self._batch_max = n_max
+        self._swept_s = {
             bucket: service_times(detector, bucket, n_max, self._clock, self._cache)
             for bucket in buckets
         }
+        return self._swept_s
+
+    def _start_trace(self, path: Path, cameras: Iterable[str], now_s: float) -> Recorder:
+        """Record from now on; cameras whose block was wrong ask for nothing."""
+        nothing = CameraPlace(0.0, 1)
+        places = ((name, self._places.get(name, nothing)) for name in cameras)
+        header = Header(
+            version=__version__,
+            settings=replace(self.settings, batch_max=self._batch_max),
+            cameras=tuple((name, p.weight, p.interval_frames) for name, p in places),
+            service_s=self._swept_s,
+        )
+        recorder = FileRecorder(path, header, now_s)
+        for plan in self.scheduler.plans():
+            if plan.ladder:
+                recorder.camera(plan.name, plan.ladder, now_s)
+        return recorder
 
     def _wanted_buckets(self, sizes: Mapping[str, tuple[int, int]]) -> list[Bucket]:
         """All shapes of the cameras whose size is known; of a usual picture if there is none."""

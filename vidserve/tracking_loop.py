@@ -24,6 +24,7 @@ from vidserve.publishing.rate import PublishRate, PublishRule
 from vidserve.scheduling.answering import AnswerDesk
 from vidserve.telemetry.quantile import RollingQuantile
 from vidserve.telemetry.stats import CameraStats, RunStats
+from vidserve.trace import Recorder
 from vidserve.tracking.filtering import DetectionFilter
 from vidserve.tracking.tracker import Tracker, TrackerSettings
 
@@ -78,6 +79,7 @@ class TrackingLoop:
         outputs: Where messages go; ``put`` never blocks.
         stats: Numbers of this run.
         clock: Tells the time.
+        recorder: Keeps a trace of what happens.
     """
 
     def __init__(
@@ -90,8 +92,10 @@ class TrackingLoop:
         outputs: Sequence[Output],
         stats: RunStats,
         clock: Clock,
+        recorder: Recorder,
     ) -> None:
         self._names = names
+        self._recorder = recorder
         self._gate = gate
         self._inbox = inbox
         self._outputs = outputs
@@ -155,6 +159,7 @@ class TrackingLoop:
             self._next_second_s = now_s + 1.0
             after_s = self._after.value(_AFTER_START_S)
             after_s = min(max(after_s, _AFTER_MIN_S), _AFTER_MAX_S)
+            self._recorder.after(after_s, now_s)
             for level, sentence in self._gate.every_second(now_s, after_s):
                 logger.log(level, "%s", sentence)
 
@@ -167,6 +172,7 @@ class TrackingLoop:
 
     def _frame(self, frame: Frame) -> None:
         camera = self._cameras[frame.camera]
+        self._recorder.frame(frame, self._clock.now())
         if (frame.width, frame.height) != camera.size:
             self._new_size(camera, frame)
         in_time = False
@@ -200,11 +206,14 @@ class TrackingLoop:
 
     def _lost(self, lost: FramesLost) -> None:
         self._cameras[lost.camera].stats.ledger.capture_and_drop(lost.reason, lost.count)
+        self._recorder.dropped(lost.camera, lost.reason, lost.count, self._clock.now())
 
     def _status(self, status: CameraStatus) -> None:
         camera = self._cameras[status.camera]
         camera.stats.status = status
-        camera.delivers = status.state.delivers
+        if camera.delivers != status.state.delivers:
+            camera.delivers = status.state.delivers
+            self._recorder.delivers(camera.name, camera.delivers, self._clock.now())
         self._send([camera_status_message(status)])
         if not camera.delivers:
             self._forget(camera)
@@ -231,9 +240,12 @@ class TrackingLoop:
             for frame in event.batch.frames:
                 self._desk.give_up(frame)
             return
+        received_s = self._clock.now()
+        late_count = 0
         for frame, detections in zip(event.batch.frames, event.detections, strict=True):
             camera = self._cameras[frame.camera]
             late = not self._desk.detected(frame)
+            late_count += late
             if not late:
                 self._done_s[frame.camera, frame.seq] = event.done_s
             if frame.captured_s >= camera.forgotten_s:
@@ -241,6 +253,7 @@ class TrackingLoop:
                 counting = camera.policy.filter.apply(detections, size)
                 camera.tracker.apply(frame.captured_s, counting, size, self._clock.now())
             camera.stats.detection(frame, event.batch, event.done_s, late)
+        self._recorder.batch(event.batch, event.done_s, received_s, late_count)
 
     def _drain(self, _event: Drain) -> None:
         """The run ends: answer what waits, take back what was offered, counts to zero."""
@@ -263,8 +276,10 @@ class TrackingLoop:
             self._publish(camera, frame, detected, started_s)
         except Exception:
             camera.stats.ledger.drop(frame.seq, DropReason.INVALID)
+            self._recorder.dropped(camera.name, DropReason.INVALID, 1, self._clock.now())
             raise
         handed_s = self._clock.now()
+        self._recorder.answered(frame, detected, handed_s)
         camera.stats.answered(frame, detected, handed_s, handed_s - started_s)
         ready_s = self._done_s.pop((frame.camera, frame.seq), None)
         if ready_s is not None:

@@ -3,12 +3,13 @@
 Three steps, each taken by the cameras of the lowest weight first: keyframe intervals grow by
 quarters, up to the largest gap; where a camera has a smaller input shape, it gets that; at last
 a camera is *predict-only*, but for one rare detection that tells whether anything is there. After
-a time of calm it goes back the same way, one step a second, as long as the result still fits
-with some room. Pure.
+a time of calm it goes back the same way, a few cameras a second, as long as the result still
+fits with some room. Pure.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from vidserve.scheduling.keyframes import CameraPlan
@@ -20,6 +21,7 @@ RARE = 10.0
 _FULL, _ROOM = 1.0, 0.85
 _BUSY = 0.8
 _LATE = 0.01
+_BACK_SHARE = 8  # a second, one camera in so many takes a step back
 
 
 class OverloadControl:
@@ -65,7 +67,9 @@ class OverloadControl:
         if self._calm_since_s is None:
             self._calm_since_s = now_s
         if now_s - self._calm_since_s >= CALM_S:
-            self._ask_more(plans, asked_use)
+            for _ in range(math.ceil(len(plans) / _BACK_SHARE)):
+                if not self._ask_more(plans, asked_use):
+                    return
 
     def _ask_less(self, plans: Sequence[CameraPlan], too_much: bool) -> bool:
         """One step of one camera; False if no step is left."""
@@ -86,8 +90,8 @@ class OverloadControl:
             min(able, key=lambda p: (p.weight, p.name)).rare_s = rare_s
         return bool(able)
 
-    def _ask_more(self, plans: Sequence[CameraPlan], asked_use: Callable[[], float]) -> None:
-        """Take back one step, the last kind first, if there is room for it."""
+    def _ask_more(self, plans: Sequence[CameraPlan], asked_use: Callable[[], float]) -> bool:
+        """Take back one step, the last kind first, if there is room for it; whether it did."""
         rare = [p for p in plans if p.rare_s is not None]
         small = [p for p in plans if p.level > 0]
         stretched = [p for p in plans if p.stretch > 1.0]
@@ -98,7 +102,7 @@ class OverloadControl:
         elif stretched:
             plan = max(stretched, key=lambda p: (p.weight, p.stretch, p.name))
         else:
-            return
+            return False
         before = plan.rare_s, plan.level, plan.stretch
         if rare:
             plan.rare_s = None
@@ -108,3 +112,5 @@ class OverloadControl:
             plan.stretch = max(1.0, plan.stretch / STEP)
         if asked_use() > _ROOM:
             plan.rare_s, plan.level, plan.stretch = before
+            return False
+        return True

@@ -11,6 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from vidserve.frames import Bucket
 
 _PERIOD_START_S = 1 / 30
+# Worth grows a little faster than the time waited, so that an unlucky phase is not left behind.
+# (24 cameras, every frame, 16 seeds: the worst camera gets 14.8/s instead of 14.7 on average; from
+# 1.5 on the total falls behind, with 8 + 1n ms below 95 % of EDF's.)
+_IMPATIENCE = 4 / 3
 _PERIOD_MIN_S, _PERIOD_MAX_S = 1 / 240, 2.0
 
 
@@ -120,6 +124,22 @@ class CameraPlan:
             return True
         return captured_s - self.last_s >= self.interval_s - 0.5 * self.period_s
 
+    def went(self, captured_s: float) -> None:
+        """A frame captured then goes to the detector.
+
+        If it is some frames later than planned, because others were worth more just then, the
+        next one is due as if it had not been: a camera that loses a race once would else leave
+        its group for good, and batches become smaller.
+        """
+        late_frames = 0
+        if self.last_s is not None:
+            late_s = captured_s - self.last_s - self.interval_s
+            late_frames = round(late_s / self.period_s)
+            if not 0 < late_frames <= self.interval_s / self.period_s / 2:
+                late_frames = 0
+        self.last_s = captured_s - late_frames * self.period_s
+        self.gap_from_s = captured_s
+
     def phase_s(self, period_s: float) -> float:
         """Where in a period its frames fall, 0 before the first frame."""
         return 0.0 if self._newest_s is None else self._newest_s % period_s
@@ -129,9 +149,10 @@ class CameraPlan:
         return math.inf if self.last_s is None else captured_s - self.last_s
 
     def value(self, captured_s: float, longest_gap_s: float) -> float:
-        """How much a detection of that frame is worth now: v(f) of the design."""
+        """How much a detection of that frame is worth now: v(f) of the design, a little convex."""
         gap_s = min(self.gap_s(captured_s), max(longest_gap_s, self.interval_s) * 4)
-        return self.weight * gap_s / self.interval_s * (1.0 + self.doubt)
+        waited = max(gap_s, 0.0) / self.interval_s
+        return float(self.weight * waited**_IMPATIENCE * (1.0 + self.doubt))
 
 
 def stagger(

@@ -188,6 +188,9 @@ class Simulation:
         after_s: What follows a detection, by the time; told to the scheduler every second.
         hand_back_s: From the end of a batch until the tracking loop has it, by the time.
         policy: Key of ``POLICIES``.
+        wake_s: From the arrival that an idle detector was waiting for until it decides, by the
+            time: its thread has to wake up, and others arrive meanwhile.
+        seconds_s: When the scheduler does what it does every second; None: every whole one.
     """
 
     def __init__(
@@ -202,13 +205,18 @@ class Simulation:
         after_s: Callable[[float], float] = lambda now_s: 0.002,
         hand_back_s: Callable[[float], float] = lambda now_s: 0.0,
         policy: str = "deadline",
+        wake_s: Callable[[float], float] = lambda now_s: 0.0,
+        seconds_s: Sequence[float] | None = None,
     ) -> None:
         self.settings = settings
         self.duration_s = duration_s
         self.after_s = after_s
+        self._seconds_s = range(1, math.ceil(duration_s)) if seconds_s is None else seconds_s
         self._arrivals = arrivals
         self._service_s = service_s
         self._hand_back_s = hand_back_s
+        self._wake_s = wake_s
+        self._waking = self._news = False
         times = ServiceTimes(settings.batch_max)
         for bucket, table_s in tables_s.items():
             times.set_table(bucket, table_s)
@@ -228,6 +236,7 @@ class Simulation:
         self._captured = self._detected = self._tracked = self._late = self._out_of_order = 0
         self._in_budget = 0
         self._busy_s = 0.0
+        self._free_s = -math.inf
         self._answered_seq = dict.fromkeys(self.names, -1)
         self._applied: dict[str, list[float]] = {name: [] for name in self.names}
         self._in_time: Counter[str] = Counter()
@@ -242,8 +251,8 @@ class Simulation:
         """From the first frame to the last answer."""
         for name in self.names:
             self._next_frame(name)
-        for second in range(1, math.ceil(self.duration_s)):
-            self.at(float(second), self._every_second)
+        for second_s in self._seconds_s:
+            self.at(second_s, self._every_second)
         while self._events:
             now_s, _, action = heapq.heappop(self._events)
             action(now_s)
@@ -281,6 +290,7 @@ class Simulation:
         in_time = False
         if self.scheduler.wants(name, captured_s):
             offer = self.scheduler.offer(frame, self._bucket(name), now_s)
+            self._news = True
             in_time = offer.in_time
             if offer.superseded is not None:
                 self.desk.give_up(offer.superseded)
@@ -292,8 +302,21 @@ class Simulation:
         return bucket
 
     def _dispatch(self, now_s: float) -> None:
-        if self._busy:
+        if self._busy or self._waking:
             return
+        asleep, self._news = self._news and now_s > self._free_s, False
+        wake_s = self._wake_s(now_s) if asleep else 0.0
+        if wake_s > 0:
+            self._waking = True
+            self.at(now_s + wake_s, self._woken)
+        else:
+            self._decide(now_s)
+
+    def _woken(self, now_s: float) -> None:
+        self._waking = self._news = False
+        self._decide(now_s)
+
+    def _decide(self, now_s: float) -> None:
         decision = self.scheduler.next_batch(now_s)
         if isinstance(decision, Wait):
             self._wake_at(decision.until_s)
@@ -310,6 +333,7 @@ class Simulation:
 
     def _finish(self, batch: Batch, now_s: float) -> None:
         self._busy = False
+        self._free_s = now_s
         self._busy_s += now_s - batch.started_s
         self.scheduler.finished(batch, now_s)
         back_s = self._hand_back_s(now_s)
