@@ -428,6 +428,16 @@ def test_any_other_error_refuses_all_and_everything_is_said_at_once(tmp_path: Pa
          "first, each once (did you mean [640, 320]?)"),
         ("detector: {image_size: [640, 8192]}\n",
          "1:30: detector.image_size[1]: must be at most 4096, but is 8192"),
+        ("detector: {buckets: [640]}\n",
+         "1:22: detector.buckets[0]: must be width x height such as 640x384, but is 640"),
+        ("detector: {buckets: [640x380]}\n",
+         "1:22: detector.buckets[0]: must have sides that are multiples of 32, 32 to 4096, but is "
+         "640x380"),
+        ("detector: {buckets: 640x384}\n",
+         "1:21: detector.buckets: must be a list (did you mean [640x384]?)"),
+        ("detector: {buckets: [640x384]}\nscheduling: {batch: {max_pixels: 200000}}\n",
+         "1:11: detector: holds buckets of which the smallest, 640x384, has 245760 pixels: more "
+         "than scheduling.batch.max_pixels, 200000"),
         ("detector: {confidence: {person: 2}}\n", "1:33: detector.confidence.person: must be at "
          "most 1, but is 2 (did you mean 0.02?)"),
         ("detector: {confidence: [0.5]}\n",

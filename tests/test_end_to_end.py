@@ -206,6 +206,71 @@ def test_the_report_has_the_promised_form(tmp_path: Path) -> None:
     assert report["cameras"]["one"]["source_lag_ms"] is None
 
 
+def test_cameras_of_several_shapes_within_a_pixel_budget(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    wide, tall = synthetic(1280, 720), synthetic(360, 640, seed=2)
+    four_k = synthetic(3840, 2160, fps=5, seed=3)
+    report = run_daemon(
+        tmp_path,
+        f"""
+detector: {{model: "fake:3+2n", image_size: [640, 320]}}
+scheduling: {{keyframe_interval: 3, batch: {{max_pixels: 600000}}}}
+cameras:
+  wide: {{source: "{wide}"}}
+  tall: {{source: "{tall}", image_size: 320}}
+  large: {{source: "{four_k}", image_size: 1280}}
+""",
+        3,
+    )
+    assert_accounted(report)
+    shapes = {name: camera["bucket"] for name, camera in report["cameras"].items()}
+    assert shapes == {"wide": "640x384", "tall": "192x320", "large": "1024x576"}
+    for camera in report["cameras"].values():
+        assert camera["overload"] == ""
+        assert camera["keyframe_interval"] == pytest.approx(3, abs=0.1)
+        assert 0 <= camera["padding"] < 0.1
+        assert camera["detections_per_s"] > 0
+    assert 0 < report["batches"]["padding"] < 0.1
+    assert set(report["detector"]["service_ms"]) >= {"640x384", "320x192", "192x320", "1024x576"}
+    assert "1280x736 are 942080 pixels, scheduling.batch.max_pixels allows 600000" in caplog.text
+
+
+def test_fixed_shapes_of_the_config(tmp_path: Path) -> None:
+    report = run_daemon(
+        tmp_path,
+        f"""
+detector: {{model: "fake:3+2n", buckets: [320x320]}}
+cameras:
+  wide: {{source: "{synthetic()}"}}
+  tall: {{source: "{synthetic(360, 640)}"}}
+""",
+        1.5,
+    )
+    assert {camera["bucket"] for camera in report["cameras"].values()} == {"320x320"}
+    assert report["batches"]["padding"] == pytest.approx(1 - 180 / 320, abs=0.01)
+
+
+def test_an_overload_goes_all_the_way_and_says_so(tmp_path: Path) -> None:
+    report = run_daemon(
+        tmp_path,
+        f"""
+detector: {{model: "fake:900", image_size: [640, 320]}}
+scheduling: {{max_gap_s: 0.5, keyframe_interval: 2, batch: {{max: 1}}}}
+cameras:
+  heavy: {{source: "{synthetic()}", weight: 2}}
+  light: {{source: "{synthetic(seed=2)}"}}
+""",
+        3,
+    )
+    assert_accounted(report)
+    heavy, light = report["cameras"]["heavy"], report["cameras"]["light"]
+    assert light["bucket"] == heavy["bucket"] == "320x192"
+    assert "predict-only, but for one detection in 5 s" in light["overload"]
+    assert light["keyframe_interval_s"] == 5.0
+    assert min(light["answered_in_budget"], heavy["answered_in_budget"]) > 0.9
+
+
 def test_a_model_that_is_not_there_is_named_with_the_way_out(tmp_path: Path) -> None:
     with pytest.raises(ModelNotFoundError, match=r"vidserve fetch-model nothing\.pt"):
         run_daemon(
