@@ -347,3 +347,18 @@ def test_nothing_detected_is_shown_and_drawn_too(tmp_path: Path) -> None:
     console.file.close()
     assert len(write_plot(a_plan(cameras=3), tmp_path / "x.png").axes) == 2
     assert (tmp_path / "x.png").read_bytes().startswith(PNG)
+
+
+def test_a_detector_on_the_cpu_is_timed_beside_the_cameras(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan by the times of a detector alone promised twice of what a live run gave."""
+    config = write_config(
+        tmp_path,
+        f"detector: {{model: '{ROOT}/samples/vidserve-sample.pt', image_size: 320}}\n"
+        f"cameras: {{one: {{source: '{ROOT}/samples/street.mp4', loop: true}}}}\n",
+    )
+    said = plan(capsys, monkeypatch, "-c", str(config), "--measure-s", "0.5", "--json")
+    assert said.code == 0, said.err
+    notes = json.loads(said.out)["notes"]
+    assert [note for note in notes if note.startswith("beside these cameras a picture of 320x192")]

@@ -17,6 +17,7 @@ from vidserve.errors import ConfigError, SourceUnreachable
 from vidserve.frames import Bucket
 from vidserve.planning.capacity import Resize
 from vidserve.planning.detector import DetectorBench
+from vidserve.planning.live import beside_cameras
 from vidserve.planning.measure import (
     SourceCost,
     SourceJob,
@@ -246,6 +247,18 @@ def _survey(
             # The daemon takes cached times that are right within a factor of two, and learns.
             tell("the cached service times are old: timing the detector again")
             tables = {bucket: bench.times_anew(bucket, settings.batch_max) for bucket in used}
+    alone_s = tables[used[0]][1]
+    on_cpu = bench is not None and bench.info.device == "cpu"
+    if bench is not None and on_cpu and bench.info.backend != "fake":
+        tell("timing the detector beside the cameras")
+        live = beside_cameras(result)
+        if all(bucket in live for bucket in used):
+            tables = {bucket: live[bucket] for bucket in used}
+            notes.append(
+                f"beside these cameras a picture of {used[0]} takes the detector"
+                f" {1000 * tables[used[0]][1]:.1f} ms, alone {1000 * alone_s:.1f} ms: they share"
+                " the cores"
+            )
     machine = Machine(
         cores=cores,
         frame_s=answer.frame_s,
@@ -253,8 +266,8 @@ def _survey(
         tables_s=tables,
         noise=_NOISE if single is None else min(max(single.noise, _NOISE), _NOISE_MOST),
         # The time of the table, which may be from the cache: that of a quiet machine.
-        detector_cores=0.0 if single is None else single.cpu_s / tables[used[0]][1],
-        detector_yields=bench is not None and bench.info.device == "cpu",
+        detector_cores=0.0 if single is None else single.cpu_s / alone_s,
+        detector_yields=on_cpu,
     )
     what = "detector as given" if bench is None else _describe(config, bench)
     return Survey(
