@@ -254,3 +254,18 @@ def test_any_mixture_is_due_within_one_interval(
         first_due_s = plan.last_s + plan.interval_s
         # Up to a period until the first frame, and one by the rounding to whole periods.
         assert now_s - 1e-3 <= first_due_s <= now_s + plan.interval_s + 2 * plan.period_s + 1e-3
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_group_stays_together_although_its_rates_were_measured(seed: int) -> None:
+    """2.5 periods of wait, and a digit of noise: half of a group came a frame later."""
+    drawn = random.Random(seed)
+    plans = []
+    for k in range(16):
+        plan = CameraPlan(f"c{k:02}", 1.0, 5, (1 + drawn.uniform(-1e-4, 1e-4)) / 30)
+        plan.saw(drawn.uniform(0, 1 / 30))
+        plans.append(plan)
+    stagger(plans, lambda _: 8, 10.0)
+    dues = sorted((plan.last_s or 0.0) + plan.interval_s for plan in plans)
+    periods = [int((due - dues[0]) * 30 + 1e-3) for due in dues]
+    assert len(set(periods)) == 2, periods

@@ -62,11 +62,18 @@ def test_first_longer_then_smaller_then_predict_only_the_lightest_first() -> Non
     states = seconds()
     assert states[1] == "small"
     assert states[0] == "long"
-    seconds.costs[WIDE] = seconds.costs[SMALL] = 0.4
+    seconds.costs = {WIDE: 0.4, SMALL: 0.36}
     assert seconds() == ["small", "rare", "small"]
     assert plans[1].interval_s == RARE * MAX_GAP_S
     assert "predict-only" in plans[1].overload
     assert "input of 320x192 instead of 640x384" in plans[0].overload
+
+
+def test_a_smaller_input_that_brings_nothing_is_not_taken() -> None:
+    plans = plans_of(2, 1)
+    seconds = Seconds(plans, 5.0, 4.99)
+    assert seconds() == ["rare", "rare"]
+    assert [plan.level for plan in plans] == [0, 0]
 
 
 def test_a_camera_without_a_smaller_shape_goes_on_to_predict_only() -> None:
@@ -233,3 +240,36 @@ def test_many_names_are_not_all_listed() -> None:
     for plan in plans:
         plan.level = 1
     assert "c0, c1, c2, c3 and 5 more" in notes.notes(plans, 2.0)[0][1]
+
+
+def test_a_camera_that_left_takes_its_overload_along() -> None:
+    """Eight of twelve cameras ended while stretched: overload never was over, so never began."""
+    sched = scheduler(SchedulerSettings(wait_s=0.0, control=True), {WIDE: linear(50, 50)})
+    for name in ("stays", "ends"):
+        sched.add_camera(name, 1.0, 1, 1 / 30)
+        sched.offer(frame(name, 0, 0.0), WIDE, 0.0)
+    begun = sched.every_second(1.0)
+    assert [text for _, text in begun if text.startswith("overload: the cameras ask")]
+    assert sched.plan("ends").overload
+    sched.withdraw("ends")
+    assert sched.plan("ends").overload == ""
+    sched.plan("stays").interval_frames = 60
+    notes = [note for second in range(2, 60) for note in sched.every_second(float(second))]
+    assert [text for _, text in notes] == ["overload: over, all cameras are as configured"]
+
+
+def test_a_frame_of_the_old_size_does_not_bring_back_its_shape() -> None:
+    sched = scheduler()
+    sched.add_camera("gate", 1.0, 5, 1 / 30)
+    sched.set_ladder("gate", (SMALL,))
+    sched.offer(frame("gate", 0, 0.0), WIDE, 0.0)
+    assert sched.plan("gate").ladder == (SMALL,)
+
+
+def test_asked_use_counts_whole_frames() -> None:
+    """At every frame an interval of 1.56 frames is one of 2."""
+    plan = CameraPlan("gate", 1.0, 1, 1 / 30)
+    plan.stretch = 1.5625
+    assert plan.whole_interval_s == 2 / 30
+    plan.stretch = 1.25
+    assert plan.whole_interval_s == 1 / 30

@@ -5,13 +5,15 @@ from __future__ import annotations
 import gzip
 import json
 import logging
+import os
+import random
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from tests.lab.scheduling import SMALL, WIDE, frame, linear
-from tests.running import run_daemon, synthetic
+from tests.running import Command, run_daemon, synthetic
 from vidserve import __version__
 from vidserve.cli import app
 from vidserve.errors import OutputError, VidserveError
@@ -113,6 +115,71 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str) -> None:
     path.write_text("".join([*lines[:2], line + "\n", *lines[2:]]))
     with pytest.raises(VidserveError, match=f"{path}:3: is no trace"):
         read_trace(path)
+
+
+def mutated(data: bytes, drawn: random.Random) -> bytes:
+    """The bytes of a trace with some of them changed, left out or repeated."""
+    changed = bytearray(data)
+    for _ in range(drawn.randint(1, 4)):
+        place = drawn.randrange(len(changed))
+        kind = drawn.randrange(3)
+        if kind == 0:
+            changed[place] = drawn.randrange(256)
+        elif kind == 1:
+            del changed[place : place + drawn.randint(1, 9)]
+        else:
+            changed[place:place] = changed[place : place + drawn.randint(1, 9)]
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_a_damaged_trace_is_read_or_refused_in_words(tmp_path: Path, seed: int) -> None:
+    drawn = random.Random(seed)
+    path = tmp_path / ("x.gz" if seed % 2 else "x")
+    record(path)
+    path.write_bytes(mutated(path.read_bytes(), drawn))
+    try:
+        trace = read_trace(path)
+        comparison(trace, replay(trace))
+    except VidserveError as error:
+        assert str(error)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"budget_s": 0.033', '"budget_s": "much"'),
+        ('"budget_s": 0.033', '"budget_s": NaN'),
+        ('"interval_frames": 5', '"interval_frames": 0'),
+        ('"weight": 2.0', '"weight": Infinity'),
+        ('"1": 0.002}', '"1": -1}'),
+        ('["a",1000000,2100]', '["a",1000000,1e400]'),
+        ('["a",1000000,2100]', '["a",1000000,' + "9" * 400 + "]"),
+    ],
+)
+def test_values_that_cannot_be_are_refused(tmp_path: Path, old: str, new: str) -> None:
+    path = tmp_path / "x"
+    record(path)
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+    with pytest.raises(VidserveError, match="is no trace"):
+        read_trace(path)
+
+
+def test_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "site.yaml").write_text("detector: {model: 'fake:3+2n'}\n")
+    command = Command("run", "-c", str(tmp_path / "site.yaml"), "--trace", str(tmp_path / "pipe"))
+    assert command.end(60) == 2
+    assert "is a pipe" in command.err
+
+
+def test_options_that_a_trace_brings_itself_are_refused() -> None:
+    given = ["simulate", "--trace", str(RECORDED), "--cameras", "4", "--for", "9"]
+    command = Command(*given)
+    assert command.end(60) == 2
+    assert "--cameras, --for: not used with --trace" in command.err
 
 
 def test_a_place_that_cannot_be_written_is_told_before_the_run(tmp_path: Path) -> None:

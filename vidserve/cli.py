@@ -274,6 +274,8 @@ def _stop_on_signals(stop: Callable[[], None]) -> None:
 
 def _check_writable(option: str, path: Path) -> None:
     """Find out before the run, not after it."""
+    if path.is_fifo():
+        _fail(f"{option}: {path} is a pipe: it would wait for a reader; name a file", 2)
     try:
         path.open("ab").close()
     except OSError as error:

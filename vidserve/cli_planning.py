@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vidserve.errors import ConfigError
+from vidserve.errors import ConfigError, VidserveError
 
 
 class Phase(StrEnum):
@@ -38,6 +38,11 @@ class Policy(StrEnum):
     FIFO = "fifo"
     QUEUE_LIMIT = "queue-limit"
     EDF = "edf"
+
+
+_FOR_TRACES = {
+    "trace", "interval", "policy", "batch_max", "wait_ms", "budget_ms", "control", "json",
+}  # fmt: skip
 
 
 def _given(context: typer.Context) -> set[str]:
@@ -88,7 +93,9 @@ def simulate(
     wait_ms: Annotated[float, typer.Option(min=0, help="Longest hold of a small batch.")] = 0.0,
     phase: Annotated[Phase, typer.Option()] = Phase.RANDOM,
     control: Annotated[Switch, typer.Option(help="Overload control.")] = Switch.OFF,
-    for_s: Annotated[float, typer.Option("--for", min=1, help="Simulated seconds.")] = 20.0,
+    for_s: Annotated[
+        float, typer.Option("--for", min=1, max=86400, help="Simulated seconds.")
+    ] = 20.0,
     seed: Annotated[int, typer.Option()] = 1,
     policy: Annotated[Policy, typer.Option()] = Policy.DEADLINE,
     trace: Annotated[
@@ -104,6 +111,11 @@ def simulate(
     """Try a load on the daemon's own scheduler, without cameras, in a second or so."""
     if trace is not None:
         given = _given(context)
+        if useless := given - _FOR_TRACES:
+            names = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(useless))
+            raise ConfigError(
+                f"{names.replace('for-s', 'for')}: not used with --trace, which brings its own"
+            )
         _replay(
             trace,
             interval if "interval" in given else None,
@@ -212,11 +224,6 @@ def plan(
             found.close()
         curves = batch_curves(found.planned, found.machine, found.settings)
         numbered = numbers(str(config), found, verdict, curves, curve)
-        if plot is not None:
-            progress.tell("drawing")
-            from vidserve.planning.plot import write_plot
-
-            write_plot(numbered, plot)
     if json:
         import orjson
 
@@ -227,6 +234,13 @@ def plan(
         from vidserve.planning.show import show
 
         show(numbered, Console(highlight=False))
+    if plot is not None:
+        from vidserve.planning.plot import write_plot
+
+        try:
+            write_plot(numbered, plot)
+        except OSError as error:
+            raise VidserveError(f"--plot: cannot write {plot}: {error.strerror}") from error
     if found.hung:  # a reader hangs in a library and would hold up the end
         sys.stdout.flush()
         sys.stderr.flush()

@@ -324,7 +324,9 @@ class Pipeline:
             self.scheduler.limit_batch(n_max)
         self._batch_max = n_max
         self._swept_s = {
-            bucket: service_times(detector, bucket, n_max, self._clock, self._cache)
+            bucket: service_times(
+                detector, bucket, self._most_of(bucket, n_max), self._clock, self._cache
+            )
             for bucket in buckets
         }
         return self._swept_s
@@ -344,6 +346,11 @@ class Pipeline:
             if plan.ladder:
                 recorder.camera(plan.name, plan.ladder, now_s)
         return recorder
+
+    def _most_of(self, bucket: Bucket, n_max: int) -> int:
+        """The largest batch that will be asked for."""
+        limit = self.settings.max_pixels
+        return n_max if limit is None else max(1, min(n_max, limit // bucket.pixels))
 
     def _wanted_buckets(self, sizes: Mapping[str, tuple[int, int]]) -> list[Bucket]:
         """All shapes of the cameras whose size is known; of a usual picture if there is none."""

@@ -98,7 +98,8 @@ def show(found: dict[str, Any], title: str, console: Console) -> None:
         table.add_column(column, justify="left" if not column else "right")
     recorded, simulated, points = (found[k] for k in ("recorded", "simulated", "points_apart"))
     for key, text in (
-        ("captured", "frames"),
+        ("captured", "frames answered"),
+        ("dropped", "frames dropped before"),
         ("detections_per_s", "detections/s"),
         ("mean_batch", "mean batch"),
     ):
@@ -124,12 +125,13 @@ def _recorded_shares(trace: Trace) -> dict[str, Any]:
     dropped = sum(count for _, _, _, count in trace.dropped)
     in_budget = sum(frame.handed_s - frame.captured_s <= budget_s for frame in frames)
     return {
-        "captured": len(frames) + dropped,
+        "captured": len(frames),
+        "dropped": dropped,
         "detections_per_s": round(images / max(trace.duration_s, 1e-9), 2),
         "mean_batch": round(images / max(len(batches), 1), 3),
         "detected": round(detected / max(len(frames), 1), 5),
         "late": round(sum(batch.late for batch in batches) / max(images, 1), 5),
-        "answered_in_budget": round(in_budget / max(len(frames) + dropped, 1), 5),
+        "answered_in_budget": round(in_budget / max(len(frames), 1), 5),
         "batch_sizes": _sizes(Counter(len(batch.frames) for batch in batches)),
     }
 
@@ -138,6 +140,7 @@ def _simulated_shares(result: Result) -> dict[str, Any]:
     images = sum(n * count for n, count in result.batch_sizes.items())
     return {
         "captured": result.captured,
+        "dropped": 0,
         "detections_per_s": round(images / max(result.duration_s, 1e-9), 2),
         "mean_batch": round(result.mean_batch, 3),
         "detected": round(result.detected / max(result.captured, 1), 5),

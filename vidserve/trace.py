@@ -30,7 +30,9 @@ import contextlib
 import gzip
 import json
 import logging
+import math
 import threading
+import zlib
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -49,6 +51,9 @@ _MOST_WAITING = 200_000  # records; at 1,000 frames a second more than two minut
 _JOIN_S = 2.0
 
 Record = list[Any]
+_NO_TRACE = (
+    ValueError, KeyError, IndexError, TypeError, AttributeError, ArithmeticError, RecursionError
+)  # fmt: skip
 
 
 class Recorder:
@@ -289,11 +294,11 @@ def read_trace(path: Path) -> Trace:
                         trace = Trace(_header(json.loads(line)))
                     else:
                         _take(trace, json.loads(line))
-                except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+                except _NO_TRACE as error:
                     raise VidserveError(
                         f"{path}:{number}: is no trace of vidserve ({error!r})"
                     ) from error
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, zlib.error) as error:
         raise VidserveError(f"{path}: cannot be read as a trace: {error}") from error
     if trace is None:
         raise VidserveError(f"{path}: is empty")
@@ -313,6 +318,8 @@ def _whole_lines(stream: IO[str]) -> Iterator[tuple[int, str]]:
 
 def _take(trace: Trace, record: Record) -> None:
     names = trace.names
+    if not all(map(_whole, record[1:])):
+        raise ValueError(f"unknown record {str(record)[:60]}")
     match record:
         case ["f", captured, arrived, handed, camera, detected]:
             at_s = captured / 1e6
@@ -365,9 +372,21 @@ def _header_line(header: Header) -> str:
 def _header(line: Mapping[str, Any]) -> Header:
     if line["format"] != FORMAT or line["schema"] != SCHEMA:
         raise ValueError(f"format {line['format']}, schema {line['schema']}; {SCHEMA} is known")
+    settings = SchedulerSettings(**line["settings"])
+    for name, value in asdict(settings).items():
+        if value is not None and not (_number(value) and value >= 0):
+            raise ValueError(f"settings.{name} is {value!r}")
+    if min(settings.budget_s, settings.batch_max, settings.batch_target) <= 0:
+        raise ValueError("settings: budget and batches must be more than 0")
+    for camera in line["cameras"]:
+        if not (_number(camera["weight"]) and camera["interval_frames"] >= 1):
+            raise ValueError(f"a camera of weight {camera['weight']!r}")
+    for table_s in line["service_s"].values():
+        if not table_s or not all(_number(s) and s > 0 for s in table_s.values()):
+            raise ValueError("service times must be more than 0")
     return Header(
         version=line["version"],
-        settings=SchedulerSettings(**line["settings"]),
+        settings=settings,
         cameras=tuple(
             (camera["name"], float(camera["weight"]), int(camera["interval_frames"]))
             for camera in line["cameras"]
@@ -377,6 +396,15 @@ def _header(line: Mapping[str, Any]) -> Header:
             for shape, table_s in line["service_s"].items()
         },
     )
+
+
+def _whole(value: object) -> bool:
+    """A whole number of a size that can be, or something else that is looked at elsewhere."""
+    return not isinstance(value, float) and not (isinstance(value, int) and abs(value) > 2**53)
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 def _open(path: Path) -> Any:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 ServiceTime = Callable[[int], float]
 """Seconds that a batch of n pictures takes."""
 
-_NUMBER = r"\d+(?:\.\d*)?|\.\d+"
+_NUMBER = r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+"
 _FORMULA = re.compile(
     rf"(?P<a>{_NUMBER})(?:\+(?:(?P<b>{_NUMBER})\*?)?(?P<n>n))?"
     rf"|(?:(?P<b_only>{_NUMBER})\*?)?(?P<n_only>n)"

@@ -18,6 +18,7 @@ logger = logging.getLogger(__name__)
 BUDGET_S = 4.0
 _REPEATS = 3
 _EACH_UP_TO = 8
+_SLOW_S = 1.0
 _RISE = 1.05  # less is noise
 
 
@@ -99,6 +100,8 @@ def sweep(
             left_s = started_s + budget_s - clock.now()
             expected_s = times_s[last] * n / last
             runs = min(repeats, int(left_s / expected_s) - 1) if expected_s > 0 else repeats
+            if last == 1 and times_s[1] <= _SLOW_S:
+                runs = max(runs, 1)  # whether batches help a slow model must be known
             if runs < 1:
                 logger.info("sweep of %s ends at a batch of %d: out of time", bucket, last)
                 break

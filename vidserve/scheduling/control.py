@@ -21,6 +21,7 @@ RARE = 10.0
 _FULL, _ROOM = 1.0, 0.85
 _BUSY = 0.8
 _LATE = 0.01
+_GAIN = 0.05  # of a camera's share, that a smaller input has to bring
 _BACK_SHARE = 8  # a second, one camera in so many takes a step back
 
 
@@ -60,7 +61,7 @@ class OverloadControl:
             self._calm_since_s = None
             steps = 1 if crowded else 0
             while steps > 0 or asked_use() > _FULL:
-                if not self._ask_less(plans, asked_use() > _FULL):
+                if not self._ask_less(plans, asked_use):
                     return
                 steps -= 1
             return
@@ -71,7 +72,7 @@ class OverloadControl:
                 if not self._ask_more(plans, asked_use):
                     return
 
-    def _ask_less(self, plans: Sequence[CameraPlan], too_much: bool) -> bool:
+    def _ask_less(self, plans: Sequence[CameraPlan], asked_use: Callable[[], float]) -> bool:
         """One step of one camera; False if no step is left."""
         asking = [p for p in plans if p.weight > 0 and p.rare_s is None]
         able = [p for p in asking if p.interval_s * STEP <= self._max_gap_s]
@@ -79,10 +80,13 @@ class OverloadControl:
             min(able, key=lambda p: (p.weight, p.interval_s, p.name)).stretch *= STEP
             return True
         able = [p for p in asking if p.level < len(p.ladder) - 1]
-        if able:
-            min(able, key=lambda p: (p.weight, p.level, p.name)).level += 1
-            return True
-        if not too_much:
+        for plan in sorted(able, key=lambda p: (p.weight, p.level, p.name)):
+            before = asked_use()
+            plan.level += 1
+            if before - asked_use() >= _GAIN * before / len(asking):
+                return True
+            plan.level -= 1  # where the detector takes as long for less, less is only lost
+        if asked_use() <= _FULL:
             return False  # late, although little is asked for: fewer detections would not help
         rare_s = RARE * self._max_gap_s
         able = [p for p in asking if p.interval_s < rare_s]
