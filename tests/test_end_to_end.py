@@ -265,7 +265,8 @@ cameras:
     )
     assert_accounted(report)
     heavy, light = report["cameras"]["heavy"], report["cameras"]["light"]
-    assert light["bucket"] == heavy["bucket"] == "320x192"
+    # This detector takes as long for a smaller input, so nobody gets one.
+    assert light["bucket"] == heavy["bucket"] == "640x384"
     assert "predict-only, but for one detection in 5 s" in light["overload"]
     assert light["keyframe_interval_s"] == 5.0
     assert min(light["answered_in_budget"], heavy["answered_in_budget"]) > 0.9
