@@ -22,7 +22,9 @@ def complete(stages: Snapshot, outputs: Sequence[Output]) -> Snapshot:
 def as_it_stood(report: Snapshot, before: Snapshot) -> None:
     """Put in how cameras and outputs stood before draining, not how they were put away."""
     for name, camera in before["cameras"].items():
-        report["cameras"][name].update(state=camera["state"], reason=camera["reason"])
+        report["cameras"][name].update(
+            {key: camera[key] for key in _OF_A_RUNNING_CAMERA if key in camera}
+        )
     for name in ("mqtt", "jsonl"):
         if name in before:
             connected, reason = before[name]["connected"], before[name]["reason"]
@@ -58,6 +60,10 @@ def _numbers(output: Output) -> Snapshot:
         "reason": stats.reason,
     }
 
+
+_OF_A_RUNNING_CAMERA = (
+    "state", "reason", "keyframe_interval_s", "keyframe_interval", "stretch", "bucket", "overload",
+)  # fmt: skip
 
 _NO_OUTPUT: Snapshot = {
     "connected": False,
