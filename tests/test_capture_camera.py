@@ -244,6 +244,9 @@ class Unconvertible:
     def write_letterbox(self, pixels: ByteArray, geometry: Letterbox) -> None:
         raise ValueError("no such pixel format")
 
+    def grey(self, side_limit: int) -> ByteArray:
+        raise ValueError("no such pixel format")
+
     def to_bgr(self) -> ByteArray:
         raise ValueError("no such pixel format")
 

@@ -582,7 +582,6 @@ def test_notes_do_not_refuse(tmp_path: Path) -> None:
     assert result.config is not None
     assert [(note.line, note.key) for note in result.notes] == [
         (1, "web"),
-        (2, "tracking.flow"),
         (3, "mqtt"),
         (4, "outputs"),
         (6, "cameras.a.skip"),

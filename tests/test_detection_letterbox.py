@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vidserve.detection.letterbox import to_source, write_letterbox_array
+from vidserve.detection.letterbox import to_bucket, to_source, write_letterbox_array
 from vidserve.frames import Bucket, ByteArray, Letterbox
 from vidserve.scheduling.buckets import rectangle
 
@@ -123,3 +123,12 @@ def test_pixels_equal_ultralytics(size: tuple[int, int], image_size: int) -> Non
 
     assert pixels.shape == theirs.shape
     assert np.array_equal(pixels, theirs[..., ::-1])
+
+
+@given(width=sides, height=sides, x=st.floats(0, 1), y=st.floats(0, 1))
+@settings(max_examples=100, deadline=None)
+def test_boxes_go_to_the_bucket_and_back(width: int, height: int, x: float, y: float) -> None:
+    geometry = Letterbox.fit(width, height, rectangle(width, height, 320))
+    box = np.array([[0.0, 0.0, x * width, y * height]], np.float32)
+    back = to_source(to_bucket(box, geometry), geometry)
+    assert np.allclose(back, box, atol=0.002 * max(width, height))

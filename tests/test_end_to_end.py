@@ -194,7 +194,7 @@ def test_the_report_has_the_promised_form(tmp_path: Path) -> None:
         "answered_in_budget", "fps", "detections_per_s", "max_detection_gap_s", "source_lag_ms",
         "latency_ms",
     } <= set(camera)  # fmt: skip
-    assert set(camera["latency_ms"]) == {"capture", "wait", "detect", "track", "answer"}
+    assert set(camera["latency_ms"]) == {"capture", "motion", "wait", "detect", "track", "answer"}
     for stage in camera["latency_ms"].values():
         assert set(stage) == {"p50", "p95", "p99", "max"}
         assert all(a <= b for a, b in itertools.pairwise(stage.values()))

@@ -21,7 +21,7 @@ from vidserve.planning.need import (
     plain_misses,
 )
 from vidserve.planning.trial import try_out
-from vidserve.scheduling.scheduler import SchedulerSettings
+from vidserve.scheduling.settings import SchedulerSettings
 
 WIDE, SMALL = Bucket(384, 640), Bucket(192, 320)
 SETTINGS = SchedulerSettings()

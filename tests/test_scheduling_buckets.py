@@ -12,7 +12,7 @@ from tests.lab.scheduling import Bench, Camera, linear, scheduler, steady
 from vidserve.errors import ConfigError
 from vidserve.frames import Bucket, Letterbox
 from vidserve.scheduling.buckets import MAX_PADDING, Buckets, in_order, padding, rectangle
-from vidserve.scheduling.scheduler import SchedulerSettings
+from vidserve.scheduling.settings import SchedulerSettings
 
 sides = st.integers(16, 8000)
 

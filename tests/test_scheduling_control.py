@@ -14,7 +14,8 @@ from tests.lab.scheduling import SMALL, WIDE, Bench, Camera, Record, linear, sch
 from vidserve.frames import Batch
 from vidserve.scheduling.control import CALM_S, RARE, STEP, OverloadControl
 from vidserve.scheduling.keyframes import CameraPlan
-from vidserve.scheduling.scheduler import Scheduler, SchedulerSettings
+from vidserve.scheduling.scheduler import Scheduler
+from vidserve.scheduling.settings import SchedulerSettings
 
 
 def plans_of(*weights: float, interval_frames: int = 5) -> list[CameraPlan]:

@@ -9,8 +9,9 @@ from tests.lab.scheduling import SMALL, WIDE, frame, linear
 from vidserve.clock import RealClock
 from vidserve.frames import Batch
 from vidserve.gate import SchedulerGate
-from vidserve.scheduling.scheduler import Scheduler, SchedulerSettings, Wait
+from vidserve.scheduling.scheduler import Scheduler, Wait
 from vidserve.scheduling.service_time import ServiceTimes
+from vidserve.scheduling.settings import SchedulerSettings
 
 CLOCK = RealClock()
 PATIENCE_S = 20.0

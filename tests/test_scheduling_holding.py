@@ -19,8 +19,9 @@ from tests.lab.scheduling import (
     with_cameras,
 )
 from vidserve.frames import Batch, BatchKind
-from vidserve.scheduling.scheduler import Scheduler, SchedulerSettings
-from vidserve.scheduling.simulator import Load, simulate
+from vidserve.scheduling.loads import Load, simulate
+from vidserve.scheduling.scheduler import Scheduler
+from vidserve.scheduling.settings import SchedulerSettings
 
 # -- holding -------------------------------------------------------------------------------
 

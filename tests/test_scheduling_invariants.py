@@ -25,7 +25,8 @@ from tests.lab.scheduling import (
     steady,
 )
 from vidserve.frames import Batch, BatchKind
-from vidserve.scheduling.scheduler import Scheduler, SchedulerSettings
+from vidserve.scheduling.scheduler import Scheduler
+from vidserve.scheduling.settings import SchedulerSettings
 
 BUCKETS = (WIDE, TALL, SMALL)
 STEPS_S = [0.0, 0.0005, 1 / 60, 1 / 30, 1 / 30, 1 / 30, 0.0334, 0.1, 0.7, 3.0]

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from vidserve.scheduling.scheduler import SchedulerSettings
-from vidserve.scheduling.simulator import Load, Result, simulate
+from vidserve.scheduling.loads import Load, simulate
+from vidserve.scheduling.settings import SchedulerSettings
+from vidserve.scheduling.simulator import Result
 
 AT_ONCE = SchedulerSettings(wait_s=0.0)
 HOLDING = SchedulerSettings(wait_s=0.015)

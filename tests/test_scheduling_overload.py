@@ -12,7 +12,7 @@ from vidserve.frames import Batch, Bucket
 from vidserve.scheduling.advice import FillWatch, OverloadNotes
 from vidserve.scheduling.control import CALM_S, RARE, OverloadControl
 from vidserve.scheduling.keyframes import CameraPlan
-from vidserve.scheduling.scheduler import SchedulerSettings
+from vidserve.scheduling.settings import SchedulerSettings
 from vidserve.scheduling.simulator import Arrival, SimulatedCamera, Simulation
 
 MAX_GAP_S = 1.0

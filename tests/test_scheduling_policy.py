@@ -20,7 +20,8 @@ from tests.lab.scheduling import (
     with_cameras,
 )
 from vidserve.frames import BatchKind
-from vidserve.scheduling.scheduler import Scheduler, SchedulerSettings
+from vidserve.scheduling.scheduler import Scheduler
+from vidserve.scheduling.settings import SchedulerSettings
 
 # -- offers --------------------------------------------------------------------------------
 
@@ -185,10 +186,13 @@ def test_a_frame_is_in_time_by_the_planned_service_time_to_the_moment() -> None:
     only = frame("gate", 0, 0.0)
     assert sched.offer(only, WIDE, 0.0).in_time
     last_start_s = sched.answer_by(only) - sched.service_times.planned(WIDE)[1]
-    assert sched.still_in_time(only, WIDE, last_start_s - 1e-9)
-    assert not sched.still_in_time(only, WIDE, last_start_s + 1e-9)
+    # It may wait a little longer than it can be promised to be in time: nothing is lost by that.
+    last_hope_s = sched.answer_by(only) - sched.service_times.expected(WIDE)[1]
+    assert last_start_s < last_hope_s
+    assert sched.still_in_time(only, WIDE, last_hope_s - 1e-9)
+    assert not sched.still_in_time(only, WIDE, last_hope_s + 1e-9)
     # Just too late it is neither sent in time nor as a correction: it could have been in time.
-    assert waits(sched, last_start_s + 1e-9) == pytest.approx(2 * sched.plan("gate").interval_s)
+    assert waits(sched, last_start_s + 1e-9) == pytest.approx(sched.plan("gate").interval_s)
     assert dispatched(sched, last_start_s - 1e-9).kind is BatchKind.IN_TIME
 
 
@@ -293,3 +297,17 @@ def test_an_unknown_shape_is_guessed_when_it_is_first_offered() -> None:
     sched.offer(frame("gate", 0, 0.0), SMALL, 0.0)  # a quarter of the pixels
     batch = dispatched(sched, 0.0)
     assert batch.expected_finish_s == pytest.approx(0.0025)
+
+
+def test_an_idle_detector_tries_what_is_likely_to_be_in_time() -> None:
+    """17 ms of the budget's 30, and a margin: no promise, but most often a detection in time."""
+    table_s = {n: 0.026 * n for n in range(1, 9)}
+    sched = with_cameras(scheduler(tables={WIDE: table_s}), "gate")
+    only = frame("gate", 0, 0.0)
+    arrives_s = 0.003
+    assert arrives_s + sched.service_times.planned(WIDE)[1] > sched.answer_by(only)
+    assert sched.offer(only, WIDE, arrives_s).in_time
+    assert dispatched(sched, arrives_s).kind is BatchKind.LIKELY
+    slower = frame("gate", 5, 1.0)
+    assert not sched.offer(slower, WIDE, 1.005).in_time
+    assert dispatched(sched, 1.030).kind is BatchKind.CORRECTION

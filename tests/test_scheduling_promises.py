@@ -23,8 +23,8 @@ from tests.lab.scheduling import (
 from vidserve.frames import BatchKind
 from vidserve.scheduling.answering import AnswerDesk
 from vidserve.scheduling.keyframes import CameraPlan, stagger
-from vidserve.scheduling.scheduler import SchedulerSettings
 from vidserve.scheduling.service_time import ServiceTimes
+from vidserve.scheduling.settings import SchedulerSettings
 
 SLOW = {WIDE: linear(0, 100)}
 

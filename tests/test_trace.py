@@ -19,7 +19,7 @@ from vidserve.cli import app
 from vidserve.errors import OutputError, VidserveError
 from vidserve.frames import Batch, BatchKind, DropReason
 from vidserve.replay import comparison, replay
-from vidserve.scheduling.scheduler import SchedulerSettings
+from vidserve.scheduling.settings import SchedulerSettings
 from vidserve.trace import FileRecorder, Header, Recorder, Trace, read_trace
 
 RECORDED = Path(__file__).parent / "data" / "seven-cameras.trace.gz"

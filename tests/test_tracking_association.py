@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vidserve.tracking.association import APART_COST, assign, associate, corners, costs, overlaps
-from vidserve.tracking.kalman import Array, Motion
+from vidserve.tracking.association import APART_COST, assign, associate, costs, overlaps, twins
+from vidserve.tracking.kalman import Array, Motion, corners
 
 
 def boxes(*rows: tuple[float, float, float, float]) -> Array:
@@ -102,3 +102,12 @@ def test_low_scores_must_overlap() -> None:
     assert len(tracks) == len(found) == 0
     tracks, found = associate(np.array([[0.8]]), low, np.array([True]))
     assert (tracks.tolist(), found.tolist()) == ([0], [0])
+
+
+def test_twins_are_free_boxes_on_a_taken_one_of_their_class() -> None:
+    taken = boxes((100, 100, 40, 100), (300, 100, 40, 100))
+    free = boxes((104, 100, 40, 100), (120, 100, 40, 100), (300, 100, 40, 100), (700, 100, 40, 100))
+    found = twins(free, np.array([0, 0, 5, 0]), taken, np.array([0, 0]))
+    assert found.tolist() == [True, False, False, False]
+    nothing = twins(free, np.zeros(4, np.int32), boxes(), np.zeros(0, np.int32))
+    assert nothing.tolist() == [False] * 4

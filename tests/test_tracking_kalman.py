@@ -65,10 +65,11 @@ def test_prediction_equals_the_matrix_exponential(dt_s: float) -> None:
 def test_correction_equals_the_textbook() -> None:
     before = moving().predicted(0.3)
     measured = before.position + np.array([[6.0, -2, 3, 1], [1, 2, 3, 4]])
-    after = before.corrected(np.array([1]), measured[1:])
+    factors = np.array([[1.0, 2.0, 3.0, 4.0]])
+    after = before.corrected(np.array([1]), measured[1:], factors)
     state, covariance = dense(before, 1)
     observe = np.eye(4, 8)
-    noise = np.eye(4) * (MEASUREMENT_SPREAD * before.position[1, 2:].max()) ** 2
+    noise = np.diag(factors[0]) * (MEASUREMENT_SPREAD * before.position[1, 2:].max()) ** 2
     gain = covariance @ observe.T @ np.linalg.inv(observe @ covariance @ observe.T + noise)
     got_state, got_covariance = dense(after, 1)
     np.testing.assert_allclose(got_state, state + gain @ (measured[1] - observe @ state))
@@ -123,6 +124,14 @@ def test_scaling_commutes_with_prediction() -> None:
     np.testing.assert_allclose(
         moving().scaled(2.0, 2.0).predicted(0.4).pp, moving().predicted(0.4).scaled(2.0, 2.0).pp
     )
+
+
+def test_a_turned_camera_moves_centres_and_leaves_doubt_and_sides() -> None:
+    before = moving()
+    after = before.shifted(np.array([5.0, -3.0]), np.array([50.0, 0.0]))
+    np.testing.assert_allclose(after.position - before.position, [[5.0, -3.0, 0.0, 0.0]] * 2)
+    np.testing.assert_allclose(after.rate - before.rate, [[50.0, 0.0, 0.0, 0.0]] * 2, atol=1e-9)
+    np.testing.assert_array_equal(after.pp, before.pp)
 
 
 def test_rates_of_a_walk_are_found() -> None:

@@ -192,3 +192,103 @@ def test_rider_and_bicycle_stay_themselves() -> None:
     assert sorted(tracks.classes.tolist()) == [0, 1]
     widths = tracks.boxes[:, 2] - tracks.boxes[:, 0]
     assert tracks.classes[widths.argmax()] == 1
+
+
+def test_a_second_box_does_not_take_the_identity() -> None:
+    """A detector gives two boxes for one person now and then; the single one after it is hers."""
+    tracker = new()
+    rng = np.random.default_rng(11)
+    for k in range(60):
+        time_s = k * KEYFRAME_S
+        x, y, w, h = walker(time_s)
+        found: list[Box] = [(x + rng.normal(0.0, 2.0), y, w, h)]
+        if k > 2 and k % 4 < 2:
+            found.append((x + rng.normal(0.0, 2.0), y + 10.0, w, h - 15.0))
+        tracker.apply(time_s, seen(*found, score=[0.6, 0.9][: len(found)]), SIZE)
+        if k > 0:
+            assert tracker.at(time_s).ids.tolist() == [1]
+
+
+def test_a_second_person_beside_the_first_is_no_second_box() -> None:
+    tracker = new()
+    for k in range(4):
+        pair: list[Box] = [(400, 300, 40, 100), (418, 300, 40, 100)]
+        tracker.apply(k * KEYFRAME_S, seen(*pair), SIZE)
+    assert len(tracker.at(3 * KEYFRAME_S)) == 2
+
+
+@pytest.mark.parametrize("other", ["merged", "cut"])
+def test_a_false_box_does_not_throw_a_track_off(other: str) -> None:
+    """One box around two people, or one whose legs are hidden: the rate hardly learns from it."""
+    tracker = new()
+    last_s = watch(tracker, walker, 3.0)
+    x, y, w, h = walker(last_s + KEYFRAME_S)
+    false: Box = (x + 25.0, y, w + 50.0, h) if other == "merged" else (x, y - 30.0, w, h - 60.0)
+    tracker.apply(last_s + KEYFRAME_S, seen(false), SIZE)
+    later_s = last_s + 2 * KEYFRAME_S
+    error = centres(tracker.at(later_s))[0] - walker(later_s)[:2]
+    assert np.abs(error).max() < 12.0, "believed, it would be off by 25 and more"
+    tracker.apply(later_s, seen(walker(later_s)), SIZE)
+    tracks = tracker.at(later_s)
+    assert tracks.ids.tolist() == [1]
+    assert tracks.velocities[0] == pytest.approx([90.0, 0.0], abs=20.0)
+
+
+def test_an_object_that_stops_stops() -> None:
+    tracker = new()
+
+    def stopping(time_s: float) -> Box:
+        return walker(min(time_s, 3.0))
+
+    errors = []
+    for k in range(36):
+        time_s = k * KEYFRAME_S
+        tracker.apply(time_s, seen(stopping(time_s)), SIZE)
+        for frame in range(5):
+            now_s = time_s + frame * FRAME_S
+            if now_s > 3.5:
+                errors.append(abs(centres(tracker.at(now_s))[0, 0] - stopping(now_s)[0]))
+    assert max(errors) < 12.0, "a third of a width"
+    assert max(errors[len(errors) // 2 :]) < 1.0
+    assert tracker.counters.born == 1
+
+
+@pytest.mark.parametrize("hidden_s", [0.5, 1.0, 1.8])
+def test_a_walker_behind_a_wall_comes_back_as_himself(hidden_s: float) -> None:
+    """Up to ``lost_s`` (2 s), while another one stands near the place where he comes out."""
+    tracker = new()
+    for k in range(60):
+        time_s = k * KEYFRAME_S
+        found = [(900.0, 300.0, 40.0, 100.0)]
+        if not 3.0 <= time_s < 3.0 + hidden_s:
+            found.append(walker(time_s))
+        tracker.apply(time_s, seen(*found), SIZE)
+        if k == 2:
+            name = int(tracker.at(time_s).ids[np.argmin(centres(tracker.at(time_s))[:, 0])])
+        if time_s > 3.0 + hidden_s + KEYFRAME_S and walker(time_s)[0] < 850.0:
+            tracks = tracker.at(time_s)
+            assert int(tracks.ids[np.argmin(centres(tracks)[:, 0])]) == name
+    assert tracker.counters.born == 2
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("interval_s", [1 / 6, 0.3])
+def test_crossing_with_duplicates_and_merged_boxes(seed: int, interval_s: float) -> None:
+    """Two cross; where they overlap by half the detector gives one box around both."""
+    rng = np.random.default_rng(seed)
+    tracker = new()
+    order: list[int] = []
+    steps = int(10.0 / interval_s)
+    for k in range(steps):
+        time_s = k * interval_s
+        left, right = 300.0 + 70.0 * time_s, 900.0 - 70.0 * time_s
+        both: list[Box] = [(left, 300, 40, 100), (right, 306, 42, 104)]
+        if abs(left - right) < 15.0:
+            both = [((left + right) / 2, 303, 41 + abs(left - right), 102)]
+        noisy = [tuple(rng.normal(box, 1.5)) for box in both]
+        tracker.apply(time_s, seen(*noisy), SIZE)
+        if time_s < 2.0:
+            tracks = tracker.at(time_s)
+            order = tracks.ids[np.argsort(centres(tracks)[:, 0])].tolist()
+    tracks = tracker.at((steps - 1) * interval_s)
+    assert tracks.ids[np.argsort(centres(tracks)[:, 0])].tolist() == order[::-1]

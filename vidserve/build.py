@@ -23,7 +23,7 @@ from vidserve.publishing.jsonl import JsonlOutput as JsonlWriter
 from vidserve.publishing.mqtt import MqttOutput
 from vidserve.publishing.output import Output
 from vidserve.publishing.rate import PublishMode, PublishRule
-from vidserve.scheduling.scheduler import SchedulerSettings
+from vidserve.scheduling.settings import SchedulerSettings
 from vidserve.tracking.filtering import DetectionFilter
 from vidserve.tracking.tracker import TrackerSettings
 from vidserve.tracking_loop import CameraPolicy

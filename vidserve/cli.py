@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from vidserve import __version__, cli_planning
+from vidserve.cli_evaluate import evaluate
 from vidserve.errors import ConfigError, VidserveError
 
 if TYPE_CHECKING:
@@ -248,6 +249,9 @@ def fetch_model(
 
     path = fetch(name)
     _say(f"{name} is in {path}")
+
+
+app.command()(evaluate)
 
 
 def _stop_on_signals(stop: Callable[[], None]) -> None:

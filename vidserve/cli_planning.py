@@ -135,9 +135,9 @@ def simulate(
         )
         return
     from vidserve.detection.service_formula import service_time
-    from vidserve.scheduling.scheduler import SchedulerSettings
-    from vidserve.scheduling.simulator import Load
-    from vidserve.scheduling.simulator import simulate as run_load
+    from vidserve.scheduling.loads import Load
+    from vidserve.scheduling.loads import simulate as run_load
+    from vidserve.scheduling.settings import SchedulerSettings
     from vidserve.simulate import numbers, show
 
     try:

@@ -141,6 +141,7 @@ class Daemon:
             build.service_time_cache(config),
             config.detector.buckets,
             self._trace,
+            config.tracking.flow,
         )
         self._tell_idle_cameras(self._pipeline)
         self._pipeline.load()

@@ -9,14 +9,17 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from vidserve.clock import Clock
 from vidserve.detection.detector import Detector, DetectorInfo
+from vidserve.detection.letterbox import to_bucket
 from vidserve.errors import DetectorError, VidserveError
 from vidserve.events import BatchDone, BatchStarted, Event
-from vidserve.frames import Batch, Bucket, Detections
+from vidserve.frames import Batch, Bucket, Detections, Frame
 from vidserve.gate import SchedulerGate
 from vidserve.telemetry.stats import RunStats
+from vidserve.tracking.appearance import looks
 
 logger = logging.getLogger(__name__)
 
@@ -114,6 +117,9 @@ class DetectionLoop:
         except Exception as error:  # a library may raise anything; frames are answered as tracked
             self._failed(error)
         done_s = self._clock.now()
+        if detections is not None:
+            pairs = zip(batch.frames, detections, strict=True)
+            detections = [_with_looks(frame, found) for frame, found in pairs]
         failed = detections is None
         if self.stats is not None:
             self.stats.batch(batch, done_s - batch.started_s, failed)
@@ -138,6 +144,15 @@ class DetectionLoop:
                 error,
                 exc_info=not isinstance(error, DetectorError),
             )
+
+
+def _with_looks(frame: Frame, detections: Detections) -> Detections:
+    """The same with what each looks like, as long as the frame's picture is there."""
+    slot = frame.slot
+    if slot is None or slot.geometry is None or not len(detections):
+        return detections
+    seen = looks(slot.pixels, to_bucket(detections.boxes, slot.geometry))
+    return replace(detections, looks=seen)
 
 
 def wait_for(condition: Callable[[], bool], limit_s: float) -> bool:

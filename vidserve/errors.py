@@ -10,6 +10,7 @@ VidserveError
 │   └── SourceUnusable         it answers, but holds nothing that can be shown
 ├── DetectorError          the detector cannot be loaded or failed on a batch
 │   └── ModelNotFoundError     named, but not on disk
+├── EvaluationError        a sequence or its truth cannot be read, or a scorer is not installed
 └── OutputError            an output (broker, file) cannot be started
 """
 
@@ -54,6 +55,10 @@ class DetectorError(VidserveError):
 
 class ModelNotFoundError(DetectorError):
     """The model is named, but not on disk."""
+
+
+class EvaluationError(VidserveError):
+    """A recorded sequence cannot be evaluated: a bad file, no pictures, no scorer."""
 
 
 class OutputError(VidserveError):

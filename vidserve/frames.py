@@ -87,6 +87,8 @@ class Frame:
         width, height: Of the picture as shown, in pixels.
         corrupt: The decoder marked the picture as damaged; never sent to the detector.
         slot: The letterboxed picture if this is a keyframe candidate, else None.
+        motion: What moved since the camera's last frame, if that was measured.
+        motion_s: What the measuring took.
     """
 
     camera: str
@@ -98,12 +100,15 @@ class Frame:
     height: int
     corrupt: bool = False
     slot: Slot | None = None
+    motion: MotionStep | None = None
+    motion_s: float = 0.0
 
 
 class BatchKind(enum.Enum):
     """Why a batch was dispatched."""
 
     IN_TIME = "in time: every frame in it can still be answered as detected"
+    LIKELY = "likely: its frames wait for it, but are not promised to be detected in time"
     CORRECTION = "correction: too late for its frames, it corrects the trackers"
 
 
@@ -134,11 +139,13 @@ class Detections:
         boxes: float32 (n, 4), x1 y1 x2 y2, pixels.
         scores: float32 (n,), 0..1.
         classes: int32 (n,), keys of the model's names.
+        looks: float32 (n, k), what each looks like, see ``tracking.appearance``; None: not known.
     """
 
     boxes: FloatArray
     scores: FloatArray
     classes: IntArray
+    looks: FloatArray | None = None
 
     @classmethod
     def none(cls) -> Detections:
@@ -150,7 +157,8 @@ class Detections:
 
     def pick(self, chosen: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> Detections:
         """The rows that a mask or an index array of length n chooses."""
-        return Detections(self.boxes[chosen], self.scores[chosen], self.classes[chosen])
+        looks = None if self.looks is None else self.looks[chosen]
+        return Detections(self.boxes[chosen], self.scores[chosen], self.classes[chosen], looks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,3 +273,101 @@ class Answer:
     detection_age_s: float | None
     tracks: Tracks = field(default_factory=Tracks.none)
     age_s: float = 0.0
+
+
+class Thinning(enum.IntEnum):
+    """How much is measured, for less and less time; ``tests.bench_motion`` has the figures.
+
+    Each level does what the one before leaves, and leaves out: nothing; the check backward;
+    half of the points; every second picture.
+    """
+
+    FULL = 0
+    ONE_WAY = 1
+    FEWER_POINTS = 2
+    EVERY_SECOND = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Regions:
+    """Where to measure motion: published by the tracking loop, read by a capture thread.
+
+    Neither it nor its arrays are changed after it was made.
+
+    Attributes:
+        seq: Rises with each snapshot of a camera.
+        time_s: Instant of the boxes, usually the capture time of the frame last answered.
+        width, height: Of the picture as shown that the boxes belong to, pixels.
+        ids: int32 (n,), distinct.
+        boxes: float32 (n, 4), x1 y1 x2 y2 in pixels of the picture as shown. May lie outside.
+    """
+
+    seq: int
+    time_s: float
+    width: int
+    height: int
+    ids: IntArray
+    boxes: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class MotionStep:
+    """What moved between two pictures of a camera, as measured. Pixels are those as shown.
+
+    Rows are the rows of the regions that it was measured for.
+
+    Attributes:
+        from_s, to_s: Capture times of the two pictures; not always neighbours.
+        regions_seq: Of the ``Regions``; None if there were none that fit (then n = 0).
+        ids: int32 (n,).
+        shift: float32 (n, 2), how far the object at the centre of the box moved, x and y,
+            pixels. Where not trusted: how far the camera moved the background there.
+        scale: float32 (n,), factor by which the object grew; where not trusted, by the camera.
+        trusted: bool (n,), enough points of the object were seen and agreed.
+        failed: bool (n,), enough of the object could have been followed, but was not.
+        residual: float32 (n,), median distance of those points from the fit, pixels; infinite
+            where not trusted.
+        boxes: float32 (n, 4), the regions' boxes carried from their own instant to ``to_s`` by
+            all steps since; a side that lies on the edge of the picture stays there. May lie
+            outside; where a region's box was not finite, it stays that.
+        unbroken: bool (n,), every step of that was trusted.
+        camera: float32 (2, 3), similarity that takes a place of the background from the first
+            picture to the second: ``x', y' = camera[:, :2] @ (x, y) + camera[:, 2]``. The
+            identity where not trusted.
+        camera_trusted: Enough of the picture outside the boxes was seen and agreed.
+        camera_since: float64 (2, 3), the same from the regions' own instant to ``to_s``: all
+            steps since, one after the other.
+        camera_unbroken: bool, every step of that was trusted.
+        outside: Share, 0..1, of the points measured outside all boxes that did not go with the
+            camera. One point in 48 stands for 1/48 of the picture.
+        changed: Share, 0..1, of the picture, seen very small, that looks otherwise than at the
+            regions' instant (without regions: than in the first picture).
+        scene_change: The second picture shows something else; then nothing is trusted.
+        points: How many points were followed.
+    """
+
+    from_s: float
+    to_s: float
+    regions_seq: int | None
+    ids: IntArray
+    shift: FloatArray
+    scale: FloatArray
+    trusted: npt.NDArray[np.bool_]
+    failed: npt.NDArray[np.bool_]
+    residual: FloatArray
+    boxes: FloatArray
+    unbroken: npt.NDArray[np.bool_]
+    camera: FloatArray
+    camera_trusted: bool
+    camera_since: npt.NDArray[np.float64]
+    camera_unbroken: bool
+    outside: float
+    changed: float
+    scene_change: bool
+    points: int
+
+    def __len__(self) -> int:
+        return len(self.ids)

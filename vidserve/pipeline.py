@@ -18,13 +18,22 @@ from vidserve.detection.detector import Detector
 from vidserve.detection.sweep_cache import ServiceTimeCache, service_times
 from vidserve.detection_loop import DetectionLoop, wait_for
 from vidserve.events import Drain, Event, FramesLost
-from vidserve.frames import Bucket, CameraStatus, DropReason, Frame, Letterbox
+from vidserve.frames import (
+    Bucket,
+    CameraStatus,
+    DropReason,
+    Frame,
+    Letterbox,
+    Regions,
+    Thinning,
+)
 from vidserve.gate import SchedulerGate
 from vidserve.publishing.messages import slugs
 from vidserve.publishing.output import Output
 from vidserve.scheduling.buckets import MAX_PADDING, Buckets, in_order, padding, rectangle
-from vidserve.scheduling.scheduler import Scheduler, SchedulerSettings
+from vidserve.scheduling.scheduler import Scheduler
 from vidserve.scheduling.service_time import ServiceTimes
+from vidserve.scheduling.settings import SchedulerSettings
 from vidserve.slots import Slot, SlotPool
 from vidserve.telemetry.stats import CameraStats, RunStats, Snapshot
 from vidserve.trace import FileRecorder, Header, Recorder
@@ -68,6 +77,7 @@ class Pipeline:
         clock: Tells the time.
         cache: Of service times; None: measured anew.
         trace: File to record a trace in; None: none.
+        flow: Measure motion between frames, and let it decide how often a camera needs detection.
         shapes: The only input shapes to use, if the model does not fix one itself; empty: any.
     """
 
@@ -81,6 +91,7 @@ class Pipeline:
         cache: ServiceTimeCache | None = None,
         shapes: Sequence[Bucket] = (),
         trace: Path | None = None,
+        flow: bool = False,
     ) -> None:
         self.settings = settings
         self._clock = clock
@@ -90,7 +101,7 @@ class Pipeline:
         self.scheduler = Scheduler(settings, ServiceTimes(settings.batch_max))
         self._places = cameras
         for name, place in cameras.items():
-            self.scheduler.add_camera(name, place.weight, place.interval_frames)
+            self.scheduler.add_camera(name, place.weight, place.interval_frames, adaptive=flow)
         self._gate = SchedulerGate(self.scheduler, clock)
         self.detection = DetectionLoop(make_detector, self._measure, self._gate, self._inbox, clock)
         self.tracking: TrackingLoop | None = None
@@ -100,6 +111,7 @@ class Pipeline:
         self._sizes: dict[str, tuple[int, int]] = {}
         self._shapes = shapes
         self._trace = trace
+        self._eyes: dict[str, tuple[Regions | None, Thinning]] | None = {} if flow else None
         self._recorder = Recorder()
         self._buckets = Buckets()
         self._shaped: dict[str, tuple[int, int]] = {}  # picture size that the ladder is for
@@ -152,6 +164,7 @@ class Pipeline:
             stats=stats,
             clock=self._clock,
             recorder=self._recorder,
+            eyes=self._eyes,
         )
         with self._lock:
             for status in self._statuses.values():
@@ -212,6 +225,12 @@ class Pipeline:
             return None
         slot.geometry = Letterbox.fit(width, height, bucket)
         return slot
+
+    def look_at(self, camera: str) -> tuple[Regions | None, Thinning] | None:
+        """Where to measure motion; None: it is not to be measured."""
+        if self._eyes is None or not self._open:
+            return None
+        return self._eyes.get(camera, (None, Thinning.FULL))
 
     def room_for(self, camera: str) -> bool:
         """Whether frames count, and this camera has few that are unanswered."""
@@ -340,6 +359,7 @@ class Pipeline:
             settings=replace(self.settings, batch_max=self._batch_max),
             cameras=tuple((name, p.weight, p.interval_frames) for name, p in places),
             service_s=self._swept_s,
+            adaptive=self._eyes is not None,
         )
         recorder = FileRecorder(path, header, now_s)
         for plan in self.scheduler.plans():

@@ -20,8 +20,8 @@ from rich.table import Table
 
 from vidserve.errors import VidserveError
 from vidserve.frames import Bucket
-from vidserve.scheduling.scheduler import SchedulerSettings
 from vidserve.scheduling.service_time import ServiceTimes
+from vidserve.scheduling.settings import SchedulerSettings
 from vidserve.scheduling.simulator import USUAL, Arrival, Result, SimulatedCamera, Simulation
 from vidserve.trace import Trace, TracedBatch
 
@@ -52,7 +52,12 @@ def replay(
     names = {frame.camera for frame in trace.frames}
     cameras = [
         SimulatedCamera(
-            name, weight, interval_frames or interval, None, trace.ladders.get(name, (USUAL,))
+            name,
+            weight,
+            interval_frames or interval,
+            None,
+            trace.ladders.get(name, (USUAL,)),
+            trace.header.adaptive,
         )
         for name, weight, interval in trace.header.cameras
         if name in names
@@ -222,7 +227,7 @@ def _arrivals(trace: Trace, name: str) -> Iterator[Arrival]:
     frames = sorted(
         (frame for frame in trace.frames if frame.camera == name), key=lambda f: f.arrived_s
     )
-    return (Arrival(frame.captured_s, frame.arrived_s) for frame in frames)
+    return (Arrival(frame.captured_s, frame.arrived_s, frame.doubt) for frame in frames)
 
 
 def _steps(pairs: Sequence[tuple[float, float]], before: float) -> Callable[[float], float]:

@@ -8,7 +8,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from vidserve.scheduling.simulator import Load, Result
+from vidserve.scheduling.loads import Load
+from vidserve.scheduling.simulator import Result
 
 
 def numbers(result: Result, load: Load, batch_max: int) -> dict[str, Any]:

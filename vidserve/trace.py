@@ -6,11 +6,14 @@ readiness, cameras are numbers (their place in the header's list).
 
 ```
 {"format": "vidserve-trace", "schema": 1, "version": ..., "settings": {...},
- "cameras": [{"name", "weight", "interval_frames"}, ...], "service_s": {"640x384": {"1": s, ...}}}
+ "cameras": [{"name", "weight", "interval_frames"}, ...], "adaptive": true,
+ "service_s": {"640x384": {"1": s, ...}}}
 ["c", t, camera, ["640x384", ...]]                    its input shapes, largest first
-["f", captured, arrived, handed, camera, detected]     a frame that was answered: when the tracking
-                                                      loop got it and handed it over, both since
-                                                      captured; detected is 1 or 0
+["f", captured, arrived, handed, camera, detected, doubt]   a frame that was answered: when the
+                                                      tracking loop got it and handed it over,
+                                                      both since captured; detected is 1 or 0;
+                                                      doubt in percent, left out where motion is
+                                                      not measured
 ["b", started, took, back, shape, kind, late, [camera, captured, ...]]   a batch: back is the time
                                                       until the tracking loop had the detections,
                                                       kind 0 in time, 1 correction; late: how many
@@ -41,7 +44,7 @@ from typing import IO, Any
 
 from vidserve.errors import OutputError, VidserveError
 from vidserve.frames import Batch, BatchKind, Bucket, DropReason, Frame
-from vidserve.scheduling.scheduler import SchedulerSettings
+from vidserve.scheduling.settings import SchedulerSettings
 
 logger = logging.getLogger(__name__)
 
@@ -62,8 +65,8 @@ class Recorder:
     def camera(self, camera: str, ladder: Sequence[Bucket], now_s: float) -> None:
         """The input shapes of a camera, at the start and when they change. Any thread."""
 
-    def frame(self, frame: Frame, now_s: float) -> None:
-        """The tracking loop got a frame."""
+    def frame(self, frame: Frame, now_s: float, doubt: float | None = None) -> None:
+        """The tracking loop got a frame; the doubt holds from the camera's next one on."""
 
     def answered(self, frame: Frame, detected: bool, now_s: float) -> None:
         """The tracking loop handed the answer over."""
@@ -93,12 +96,14 @@ class Header:
         settings: Of the scheduler.
         cameras: Name, weight, keyframe interval in frames, in order.
         service_s: Seconds by shape and batch size, as measured at the start.
+        adaptive: Whether doubt moved the keyframes.
     """
 
     version: str
     settings: SchedulerSettings
     cameras: tuple[tuple[str, float, int], ...]
     service_s: Mapping[Bucket, Mapping[int, float]]
+    adaptive: bool = False
 
 
 class FileRecorder(Recorder):
@@ -117,7 +122,7 @@ class FileRecorder(Recorder):
         self._path = path
         self._started_s = started_s
         self._numbers = {name: number for number, (name, _, _) in enumerate(header.cameras)}
-        self._arrived_s: dict[tuple[str, int], float] = {}
+        self._arrived: dict[tuple[str, int], tuple[float, float | None]] = {}
         self._waiting: deque[Record] = deque()
         self._lost = 0
         self._stop = threading.Event()
@@ -136,16 +141,17 @@ class FileRecorder(Recorder):
     def camera(self, camera: str, ladder: Sequence[Bucket], now_s: float) -> None:
         self._put(["c", self._us(now_s), self._numbers[camera], [str(b) for b in ladder]])
 
-    def frame(self, frame: Frame, now_s: float) -> None:
-        self._arrived_s[frame.camera, frame.seq] = now_s
+    def frame(self, frame: Frame, now_s: float, doubt: float | None = None) -> None:
+        self._arrived[frame.camera, frame.seq] = (now_s, doubt)
 
     def answered(self, frame: Frame, detected: bool, now_s: float) -> None:
-        arrived_s = self._arrived_s.pop((frame.camera, frame.seq), now_s)
+        arrived_s, doubt = self._arrived.pop((frame.camera, frame.seq), (now_s, None))
         captured_s = frame.captured_s
         self._put(
             [
                 "f", self._us(captured_s), _us(arrived_s - captured_s), _us(now_s - captured_s),
                 self._numbers[frame.camera], int(detected),
+                *([] if doubt is None else [round(100 * doubt)]),
             ]
         )  # fmt: skip
 
@@ -226,6 +232,7 @@ class TracedFrame:
     arrived_s: float
     handed_s: float
     detected: bool
+    doubt: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,11 +328,16 @@ def _take(trace: Trace, record: Record) -> None:
     if not all(map(_whole, record[1:])):
         raise ValueError(f"unknown record {str(record)[:60]}")
     match record:
-        case ["f", captured, arrived, handed, camera, detected]:
+        case ["f", captured, arrived, handed, camera, detected, *more]:
             at_s = captured / 1e6
             trace.frames.append(
                 TracedFrame(
-                    names[camera], at_s, at_s + arrived / 1e6, at_s + handed / 1e6, bool(detected)
+                    names[camera],
+                    at_s,
+                    at_s + arrived / 1e6,
+                    at_s + handed / 1e6,
+                    bool(detected),
+                    min(max(more[0] / 100, 0.0), 1.0) if more else None,
                 )
             )
         case ["b", started, took, back, shape, kind, late, frames]:
@@ -357,6 +369,7 @@ def _header_line(header: Header) -> str:
             "schema": SCHEMA,
             "version": header.version,
             "settings": asdict(header.settings),
+            "adaptive": header.adaptive,
             "cameras": [
                 {"name": name, "weight": weight, "interval_frames": interval}
                 for name, weight, interval in header.cameras
@@ -395,6 +408,7 @@ def _header(line: Mapping[str, Any]) -> Header:
             Bucket.parse(shape): {int(n): float(seconds) for n, seconds in table_s.items()}
             for shape, table_s in line["service_s"].items()
         },
+        adaptive=bool(line.get("adaptive", False)),
     )
 
 

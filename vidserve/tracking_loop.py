@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 
 from vidserve.clock import Clock
 from vidserve.events import BatchDone, BatchStarted, Drain, Event, FramesLost
-from vidserve.frames import Answer, CameraStatus, DropReason, Frame
+from vidserve.frames import Answer, CameraStatus, DropReason, Frame, Regions, Thinning
 from vidserve.gate import SchedulerGate
 from vidserve.publishing.counts import Counts, count_labels
 from vidserve.publishing.messages import answer_message, camera_status_message
 from vidserve.publishing.output import Message, Output
 from vidserve.publishing.rate import PublishRate, PublishRule
 from vidserve.scheduling.answering import AnswerDesk
+from vidserve.scheduling.thinning import ThinningControl
 from vidserve.telemetry.quantile import RollingQuantile
 from vidserve.telemetry.stats import CameraStats, RunStats
 from vidserve.trace import Recorder
@@ -55,12 +56,17 @@ class CameraPolicy:
 class _Camera:
     """What the loop keeps of one camera."""
 
-    def __init__(self, name: str, policy: CameraPolicy, stats: CameraStats) -> None:
+    def __init__(
+        self, name: str, policy: CameraPolicy, stats: CameraStats, budget_s: float
+    ) -> None:
         self.name = name
         self.policy = policy
         self.stats = stats
         self.tracker = Tracker(policy.tracker)
         self.rate = PublishRate(policy.publish)
+        self.thinning = ThinningControl(budget_s)
+        self.regions: Regions | None = None
+        self.doubt = 0.5
         self.forgotten_s = -math.inf
         self.size = (0, 0)
         self.size_told_s = -math.inf
@@ -80,6 +86,8 @@ class TrackingLoop:
         stats: Numbers of this run.
         clock: Tells the time.
         recorder: Keeps a trace of what happens.
+        eyes: Where motion is to be measured, by camera; written here, read by capture threads.
+            None: it is not measured.
     """
 
     def __init__(
@@ -93,7 +101,9 @@ class TrackingLoop:
         stats: RunStats,
         clock: Clock,
         recorder: Recorder,
+        eyes: dict[str, tuple[Regions | None, Thinning]] | None = None,
     ) -> None:
+        self._eyes = eyes
         self._names = names
         self._recorder = recorder
         self._gate = gate
@@ -103,7 +113,8 @@ class TrackingLoop:
         self._desk = AnswerDesk()
         self._counts = Counts(label_slugs)
         self._cameras = {
-            name: _Camera(name, policy, stats.camera(name)) for name, policy in policies.items()
+            name: _Camera(name, policy, stats.camera(name), stats.budget_s)
+            for name, policy in policies.items()
         }
         self._after = RollingQuantile(0.99, 500)
         self._next_second_s = clock.now() + 1.0
@@ -160,6 +171,11 @@ class TrackingLoop:
             after_s = self._after.value(_AFTER_START_S)
             after_s = min(max(after_s, _AFTER_MIN_S), _AFTER_MAX_S)
             self._recorder.after(after_s, now_s)
+            for camera in self._cameras.values():
+                if camera.delivers:
+                    thinning = camera.thinning.every_second(now_s)
+                    camera.stats.thinning = None if self._eyes is None else thinning
+                    self._open_eyes(camera)
             for level, sentence in self._gate.every_second(now_s, after_s):
                 logger.log(level, "%s", sentence)
 
@@ -172,7 +188,6 @@ class TrackingLoop:
 
     def _frame(self, frame: Frame) -> None:
         camera = self._cameras[frame.camera]
-        self._recorder.frame(frame, self._clock.now())
         if (frame.width, frame.height) != camera.size:
             self._new_size(camera, frame)
         in_time = False
@@ -185,6 +200,16 @@ class TrackingLoop:
             else:
                 frame.slot.release()
         self._desk.add(frame, self._gate.scheduler.answer_by(frame), in_time)
+        camera.thinning.frame(frame.captured_s, frame.ready_s)
+        doubt = None
+        if self._eyes is not None:
+            camera.stats.moved(frame)
+            # A picture left out to save time is no reason to detect more often.
+            if frame.motion is not None or camera.thinning.level < Thinning.EVERY_SECOND:
+                camera.doubt = camera.tracker.doubt(frame.captured_s, frame.motion)
+                self._gate.scheduler.tell_doubt(camera.name, camera.doubt)
+            doubt = camera.doubt
+        self._recorder.frame(frame, self._clock.now(), doubt)
 
     def _new_size(self, camera: _Camera, frame: Frame) -> None:
         """The picture's size is known, or changed: tell it, but not for ever."""
@@ -207,6 +232,8 @@ class TrackingLoop:
     def _lost(self, lost: FramesLost) -> None:
         self._cameras[lost.camera].stats.ledger.capture_and_drop(lost.reason, lost.count)
         self._recorder.dropped(lost.camera, lost.reason, lost.count, self._clock.now())
+        if lost.reason is DropReason.MISSED:  # stale ones are the network's fault
+            self._cameras[lost.camera].thinning.lost(lost.count)
 
     def _status(self, status: CameraStatus) -> None:
         camera = self._cameras[status.camera]
@@ -223,8 +250,15 @@ class TrackingLoop:
         now_s = self._clock.now()
         camera.forgotten_s = now_s
         camera.tracker.reset()
+        camera.regions = None
+        self._open_eyes(camera)
         self._given_back(self._gate.withdraw(camera.name))
         self._send(self._counts.clear(camera.name, now_s))
+
+    def _open_eyes(self, camera: _Camera) -> None:
+        """Tell the camera's capture thread where to measure motion, and how much."""
+        if self._eyes is not None:
+            self._eyes[camera.name] = (camera.regions, camera.thinning.level)
 
     def _batch_started(self, event: BatchStarted) -> None:
         now_s = self._clock.now()
@@ -251,7 +285,11 @@ class TrackingLoop:
             if frame.captured_s >= camera.forgotten_s:
                 size = (frame.width, frame.height)
                 counting = camera.policy.filter.apply(detections, size)
-                camera.tracker.apply(frame.captured_s, counting, size, self._clock.now())
+                camera.tracker.apply(
+                    frame.captured_s, counting, size, self._clock.now(), frame.motion
+                )
+                camera.regions = camera.tracker.regions()
+                self._open_eyes(camera)
             camera.stats.detection(frame, event.batch, event.done_s, late)
         self._recorder.batch(event.batch, event.done_s, received_s, late_count)
 
@@ -293,7 +331,7 @@ class TrackingLoop:
             frame=frame,
             detected=detected,
             detection_age_s=None if last_s is None else max(frame.captured_s - last_s, 0.0),
-            tracks=tracker.at(frame.captured_s, (frame.width, frame.height)),
+            tracks=tracker.at(frame.captured_s, (frame.width, frame.height), frame.motion),
             age_s=now_s - frame.captured_s,
         )
         if camera.rate.wants(answer):

@@ -16,8 +16,9 @@ from functools import partial
 
 from vidserve.frames import Batch, BatchKind, Bucket, Frame
 from vidserve.scheduling.answering import AnswerDesk
-from vidserve.scheduling.scheduler import Scheduler, SchedulerSettings, Wait
+from vidserve.scheduling.scheduler import Scheduler, Wait
 from vidserve.scheduling.service_time import ServiceTimes
+from vidserve.scheduling.settings import SchedulerSettings
 
 WIDE = Bucket(384, 640)
 TALL = Bucket(640, 384)

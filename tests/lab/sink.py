@@ -19,6 +19,8 @@ from vidserve.frames import (
     DropReason,
     Frame,
     Letterbox,
+    Regions,
+    Thinning,
 )
 from vidserve.slots import Slot, SlotPool
 
@@ -47,6 +49,7 @@ class CollectingSink:
         self.sizes: list[tuple[int, int]] = []
         self._keyframe_every = keyframe_every
         self._keep_pixels = keep_pixels
+        self.thinning: Thinning | None = None  # None: motion is not measured
         self._asked = 0
         self._changed = threading.Condition()
 
@@ -59,6 +62,9 @@ class CollectingSink:
         if slot is not None:
             slot.geometry = Letterbox.fit(width, height, self.pool.bucket)
         return slot
+
+    def look_at(self, camera: str) -> tuple[Regions | None, Thinning] | None:
+        return None if self.thinning is None else (None, self.thinning)
 
     def room_for(self, camera: str) -> bool:
         return True

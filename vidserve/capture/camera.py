@@ -15,7 +15,15 @@ from vidserve.capture.states import CameraStates, LineGate
 from vidserve.capture.worker import ReaderFactory, Worker
 from vidserve.clock import Clock
 from vidserve.errors import CaptureError, SourceSilent, SourceUnauthorized, SourceUnreachable
-from vidserve.frames import CameraState, CameraStatus, DropReason, Frame
+from vidserve.frames import (
+    CameraState,
+    CameraStatus,
+    DropReason,
+    Frame,
+    MotionStep,
+    Regions,
+    Thinning,
+)
 from vidserve.slots import Slot
 
 __all__ = ["CameraSettings", "CameraThread", "FrameSink"]
@@ -34,6 +42,10 @@ class FrameSink(Protocol):
 
     def slot_for(self, camera: str, captured_s: float, width: int, height: int) -> Slot | None:
         """A free slot with ``geometry`` set if this frame is to be a keyframe, else None."""
+        ...
+
+    def look_at(self, camera: str) -> tuple[Regions | None, Thinning] | None:
+        """Where to measure motion in the next picture, and how much of it; None: not at all."""
         ...
 
     def room_for(self, camera: str) -> bool:
@@ -212,6 +224,10 @@ class CameraThread:
                 return None
             return self._sink.slot_for(self.settings.name, captured_s, width, height)
 
+    def look_at(self, worker: Worker) -> tuple[Regions | None, Thinning] | None:
+        """Where to measure motion; None: nowhere."""
+        return self._sink.look_at(self.settings.name) if worker is self._worker else None
+
     def deliver(
         self,
         worker: Worker,
@@ -220,6 +236,8 @@ class CameraThread:
         height: int,
         corrupt: bool,
         slot: Slot | None,
+        motion: MotionStep | None,
+        motion_s: float,
     ) -> None:
         """Number the frame and hand it on; a given-up worker's slot goes back."""
         with self._lock:
@@ -238,6 +256,8 @@ class CameraThread:
                 height=height,
                 corrupt=corrupt,
                 slot=slot,
+                motion=motion,
+                motion_s=motion_s,
             )
             self._seq += 1
             self._sink.frame(frame)

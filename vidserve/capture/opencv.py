@@ -13,6 +13,7 @@ from typing import Any
 import cv2
 import numpy as np
 
+from vidserve.capture.grey import shrink
 from vidserve.capture.reader import Arrival
 from vidserve.capture.settings import CameraSettings
 from vidserve.clock import Clock
@@ -65,6 +66,10 @@ class BgrPicture:
         pixels[top:bottom, :left] = GREY
         pixels[top:bottom, right:] = GREY
         pixels[top:bottom, left:right] = small[:, :, ::-1]
+
+    def grey(self, side_limit: int) -> ByteArray:
+        """Shrunk in colour, then made grey: see ``Picture``."""
+        return np.asarray(cv2.cvtColor(shrink(self._bgr, side_limit), cv2.COLOR_BGR2GRAY), np.uint8)
 
     def to_bgr(self) -> ByteArray:
         """A copy of the picture."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import av
 import numpy as np
 from av.video.reformatter import Interpolation, VideoReformatter
 
+from vidserve.capture.grey import shrink, shrunk_size
 from vidserve.frames import ByteArray, Letterbox
 
 GREY = 114
@@ -48,10 +51,7 @@ class AvPicture:
         small = self._reformatter.reformat(
             self._frame, width, height, "rgb24", interpolation=_SCALE, threads=1
         )
-        plane = small.planes[0]
-        buffer = memoryview(plane)
-        rows = np.frombuffer(buffer, np.uint8).reshape(height, plane.line_size)
-        picture = rows[:, : 3 * width].reshape(height, width, 3)
+        picture = _rows(small, 3 * width, height).reshape(height, width, 3)
         top, left = geometry.pad_top, geometry.pad_left
         bottom, right = top + geometry.inner_height, left + geometry.inner_width
         pixels[:top] = GREY
@@ -60,6 +60,23 @@ class AvPicture:
         pixels[top:bottom, right:] = GREY
         pixels[top:bottom, left:right] = np.rot90(picture, self._quarters)
 
+    def grey(self, side_limit: int) -> ByteArray:
+        """The luma plane, shrunk, as it is: no colours are converted, limited range stays.
+
+        Formats that have none of 8 bits in a plane of its own are converted at the small size.
+        """
+        width, height = self._frame.width, self._frame.height
+        if _has_luma_plane(self._frame.format.name):
+            small = shrink(_rows(self._frame, width, height), side_limit)
+        else:
+            width, height = shrunk_size(width, height, side_limit)
+            converted = self._reformatter.reformat(
+                self._frame, width, height, "gray", interpolation=_SCALE, threads=1
+            )
+            small = _rows(converted, width, height)
+        # A copy at any rate: what is kept of it must not keep the decoder's picture.
+        return np.array(np.rot90(small, self._quarters), order="C")
+
     def to_bgr(self) -> ByteArray:
         """The whole picture, upright: uint8 (height, width, 3) BGR."""
         # Bicubic, as FFmpeg's own conversion is: it matters where chroma is enlarged.
@@ -67,3 +84,23 @@ class AvPicture:
             format="bgr24", interpolation=Interpolation.BICUBIC, threads=1
         ).astype(np.uint8, copy=False)
         return np.ascontiguousarray(np.rot90(whole, self._quarters))
+
+
+def _rows(frame: av.VideoFrame, row_bytes: int, height: int) -> ByteArray:
+    """The first plane without the padding of its rows, uint8 (height, row_bytes), not copied."""
+    plane = frame.planes[0]
+    padded = np.frombuffer(memoryview(plane), np.uint8).reshape(-1, plane.line_size)
+    return padded[:height, :row_bytes]
+
+
+@lru_cache(maxsize=64)
+def _has_luma_plane(pixel_format: str) -> bool:
+    """Whether the first plane is luma of 8 bits and nothing else."""
+    described = av.VideoFormat(pixel_format, 2, 2)
+    luma, *others = described.components
+    return (
+        luma.is_luma
+        and luma.bits == 8
+        and not described.has_palette
+        and all(other.plane != luma.plane for other in others)
+    )

@@ -30,6 +30,13 @@ class Picture(Protocol):
         """Scale into ``pixels``, uint8 (bucket height, bucket width, 3) RGB, grey 114 around."""
         ...
 
+    def grey(self, side_limit: int) -> ByteArray:
+        """For measuring motion: halved until its longer side is at most ``side_limit`` pixels.
+
+        uint8 (h, w), upright, an array of its own. Full or limited range, as the source has it.
+        """
+        ...
+
     def to_bgr(self) -> ByteArray:
         """The whole picture, uint8 (height, width, 3) BGR. For people, not for the hot path."""
         ...

@@ -17,8 +17,10 @@ import threading
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
 
+import cv2
 import numpy as np
 
+from vidserve.capture.grey import shrunk_size
 from vidserve.capture.reader import Arrival
 from vidserve.clock import Clock
 from vidserve.errors import SourceSilent, SourceUnreachable, SourceUnusable
@@ -175,6 +177,14 @@ class SyntheticPicture:
             [scale_x, scale_y, scale_x, scale_y], np.float32
         )
         self._scene.paint(pixels[top:bottom, left:right], boxes, self._scene.colours)
+
+    def grey(self, side_limit: int) -> ByteArray:
+        """Painted at the small size: see ``Picture``."""
+        width, height = shrunk_size(self.width, self.height, side_limit)
+        pixels = np.empty((height, width, 3), np.uint8)
+        scale = np.array([width / self.width, height / self.height] * 2, np.float32)
+        self._scene.paint(pixels, self._scene.truth(self._pts_s) * scale, self._scene.colours)
+        return np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY), np.uint8)
 
     def to_bgr(self) -> ByteArray:
         """At full size: see ``Picture``."""

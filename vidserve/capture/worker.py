@@ -8,13 +8,15 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
+from vidserve.capture.grey import SIDE_LIMIT_PX
 from vidserve.capture.lag import SourceLag
+from vidserve.capture.motion import MotionEstimator
 from vidserve.capture.pacing import FpsLimit, Pacer
 from vidserve.capture.reader import Arrival, Picture, Reader
 from vidserve.capture.settings import CameraSettings
 from vidserve.clock import Clock
 from vidserve.errors import SourceUnreachable, SourceUnusable
-from vidserve.frames import DropReason
+from vidserve.frames import DropReason, MotionStep, Regions, Thinning
 from vidserve.slots import Slot
 
 ReaderFactory = Callable[[CameraSettings, Clock], Reader]
@@ -59,7 +61,10 @@ class Port(Protocol):
         height: int,
         corrupt: bool,
         slot: Slot | None,
+        motion: MotionStep | None,
+        motion_s: float,
     ) -> None: ...
+    def look_at(self, worker: Worker) -> tuple[Regions | None, Thinning] | None: ...
     def drop(
         self, worker: Worker, captured_s: float, reason: DropReason, count: int = 1
     ) -> None: ...
@@ -99,6 +104,7 @@ class Worker:
         # One tuple, so that the supervisor never sees half a change.
         self._phase: tuple[Phase, float] = (Phase.WAIT, clock.now())
         self._conversion_told = False
+        self._motion = MotionEstimator()
 
     # Called by the supervisor.
 
@@ -153,6 +159,7 @@ class Worker:
         """One connection, or one file to its end."""
         reader = self._reader_factory(self.settings, self._clock)
         self._reader = reader
+        self._motion.reset()
         try:
             if self.stop.is_set():
                 return
@@ -239,13 +246,30 @@ class Worker:
         if width <= 0 or height <= 0:
             self._port.drop(self, captured_s, DropReason.INVALID)
             return
+        motion, motion_s = self._measure(picture, captured_s)
         slot = None
         if not picture.corrupt:
             slot = self._port.slot_for(self, captured_s, width, height)
             if slot is not None and not self._fill(slot, picture):
                 self._port.drop(self, captured_s, DropReason.INVALID)
                 return
-        self._port.deliver(self, captured_s, width, height, picture.corrupt, slot)
+        self._port.deliver(self, captured_s, width, height, picture.corrupt, slot, motion, motion_s)
+
+    def _measure(self, picture: Picture, captured_s: float) -> tuple[MotionStep | None, float]:
+        """What moved since the last picture that was not damaged, and what it took to see that."""
+        look = None if picture.corrupt else self._port.look_at(self)
+        if look is None:
+            return None, 0.0
+        regions, self._motion.thinning = look
+        began_s = self._clock.now()
+        size = (picture.width, picture.height)
+        try:
+            step = self._motion.step(picture.grey(SIDE_LIMIT_PX), captured_s, size, regions)
+        except Exception:
+            self._motion.reset()
+            self._tell_conversion(picture)
+            return None, 0.0
+        return step, self._clock.now() - began_s
 
     def _fill(self, slot: Slot, picture: Picture) -> bool:
         """Letterbox into the slot; on failure it goes back to its pool."""
@@ -255,16 +279,18 @@ class Worker:
             picture.write_letterbox(slot.pixels, slot.geometry)
         except Exception:
             slot.release()
-            if not self._conversion_told:
-                self._conversion_told = True
-                logger.exception(
-                    "camera %s: a picture of %dx%d cannot be converted (told once)",
-                    self.settings.name,
-                    picture.width,
-                    picture.height,
-                )
+            self._tell_conversion(picture)
             return False
         return True
+
+    def _tell_conversion(self, picture: Picture) -> None:
+        """Log the present exception, once a camera."""
+        if not self._conversion_told:
+            self._conversion_told = True
+            logger.exception(
+                "camera %s: a picture of %dx%d cannot be converted (told once)",
+                self.settings.name, picture.width, picture.height,
+            )  # fmt: skip
 
     def _wait_until(self, when_s: float | None) -> bool:
         """Wait for a moment; True if asked to stop."""

@@ -25,7 +25,6 @@ from vidserve.config.yaml_source import MAX_BYTES, Tree, parse_bytes
 NOT_YET: Mapping[str, tuple[str, ...]] = {
     "web": (),
     "history": (),
-    "tracking.flow": ("false",),
     "cameras.*.decoder": ("cpu",),
     "cameras.*.skip": ("none",),
     "cameras.*.crop": (),

@@ -45,6 +45,17 @@ def write_letterbox_array(bgr: ByteArray, pixels: ByteArray, geometry: Letterbox
     cv2.cvtColor(small, cv2.COLOR_BGR2RGB, dst=pixels[top:bottom, left:right])
 
 
+def to_bucket(boxes_px: FloatArray, geometry: Letterbox) -> FloatArray:
+    """Boxes in pixels of the picture to boxes in pixels of the bucket; float32 (n, 4)."""
+    scale = np.array(
+        [geometry.inner_width / geometry.width, geometry.inner_height / geometry.height] * 2,
+        np.float32,
+    )
+    pad = np.array([geometry.pad_left, geometry.pad_top] * 2, np.float32)
+    boxes: FloatArray = boxes_px * scale + pad
+    return boxes
+
+
 def to_source(boxes_px: FloatArray, geometry: Letterbox) -> FloatArray:
     """Boxes in pixels of the bucket to boxes in pixels of the picture, clipped to it.
 

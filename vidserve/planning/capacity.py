@@ -22,7 +22,8 @@ from vidserve.planning.need import (
     times_of,
 )
 from vidserve.planning.trial import LATE_MOST, Trial, try_out
-from vidserve.scheduling.scheduler import Scheduler, SchedulerSettings
+from vidserve.scheduling.scheduler import Scheduler
+from vidserve.scheduling.settings import SchedulerSettings
 
 MOST_CAMERAS = 256
 _CURVE_POINTS = 9

@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from vidserve.capture.grey import SIDE_LIMIT_PX
+from vidserve.capture.motion import MotionEstimator
 from vidserve.capture.pacing import DEFAULT_FPS, GAP_S
 from vidserve.capture.reader import Reader
 from vidserve.capture.redact import Redactor
@@ -22,7 +24,7 @@ from vidserve.capture.settings import CameraSettings
 from vidserve.capture.source import open_reader
 from vidserve.clock import Clock
 from vidserve.errors import CaptureError, SourceUnreachable, SourceUnusable
-from vidserve.frames import Answer, Bucket, Detections, Frame, Letterbox
+from vidserve.frames import Answer, Bucket, Detections, Frame, Letterbox, Regions
 from vidserve.publishing.messages import answer_message
 from vidserve.slots import SlotPool
 from vidserve.tracking.tracker import Tracker, TrackerSettings
@@ -52,6 +54,7 @@ class SourceCost:
         decode_s: To read and decode a picture.
         letterbox_s: To bring a picture into the input shape.
         frames: How many were measured.
+        motion_s: To measure motion in a picture with ten boxes.
     """
 
     width: int
@@ -60,6 +63,7 @@ class SourceCost:
     decode_s: float
     letterbox_s: float
     frames: int
+    motion_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +80,12 @@ class SourceJob:
     Attributes:
         settings: How to open it.
         bucket_of: For the letterbox.
+        flow: Motion is measured.
     """
 
     settings: CameraSettings
     bucket_of: BucketOf
+    flow: bool = False
 
 
 class _Reading(threading.Thread):
@@ -94,6 +100,8 @@ class _Reading(threading.Thread):
             stall_s=min(settings.stall_s, max(measure_s, 1.0)),
         )
         self._bucket_of = job.bucket_of
+        self._eye = MotionEstimator() if job.flow else None
+        self._motion_s: list[float] = []
         self._measure_s = measure_s
         self._clock = clock
         self._redactor = Redactor.for_source(settings.source, settings.username, settings.password)
@@ -137,7 +145,8 @@ class _Reading(threading.Thread):
         reads_s = list(self._read_s)
         decode_s = statistics.fmean(reads_s[1:] or reads_s)
         letterbox_s = statistics.fmean(self._letterbox_s) if self._letterbox_s else 0.0
-        return SourceCost(*self._size, self._fps(), decode_s, letterbox_s, len(reads_s))
+        motion_s = statistics.fmean(self._motion_s) if self._motion_s else 0.0
+        return SourceCost(*self._size, self._fps(), decode_s, letterbox_s, len(reads_s), motion_s)
 
     def _fps(self) -> float:
         """By timestamps, else what the source claims, else as they came."""
@@ -177,6 +186,11 @@ class _Reading(threading.Thread):
             self._read_s.append(took_s)
             if min(self._size) <= 0 or picture.corrupt:
                 continue
+            if self._eye is not None:
+                before_s = time.thread_time()
+                grey = picture.grey(SIDE_LIMIT_PX)
+                self._eye.step(grey, self._clock.now(), self._size, _regions(*self._size))
+                self._motion_s.append(time.thread_time() - before_s)
             if len(self._read_s) % _LETTERBOX_EVERY == 1:
                 bucket = self._bucket_of(*self._size)
                 if pool is None or pool.bucket != bucket:
@@ -187,6 +201,16 @@ class _Reading(threading.Thread):
                 picture.write_letterbox(slot.pixels, Letterbox.fit(*self._size, bucket))
                 self._letterbox_s.append(time.thread_time() - before_s)
                 slot.release()
+
+
+def _regions(width: int, height: int) -> Regions:
+    """Ten boxes of a usual size, spread over the picture."""
+    x, y = np.meshgrid(np.arange(5) / 5 + 0.05, np.array([0.1, 0.55]))
+    low = np.stack((x.ravel() * width, y.ravel() * height), axis=1)
+    size = np.array([0.1 * width, 0.35 * height])
+    boxes = np.concatenate((low, low + size), axis=1)
+    ids = np.arange(1, 11, dtype=np.int32)
+    return Regions(1, 0.0, width, height, ids, boxes.astype(np.float32))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from vidserve.frames import Bucket
-from vidserve.scheduling.scheduler import Scheduler, SchedulerSettings
+from vidserve.scheduling.scheduler import Scheduler
 from vidserve.scheduling.service_time import ServiceTimes
+from vidserve.scheduling.settings import SchedulerSettings
 
 CPU_MOST = 0.85
 """Share of the cores that may be used: frames that queue for a core are late."""
@@ -33,6 +34,7 @@ class PlannedCamera:
         ladder: Input shapes, largest first.
         decode_s: CPU seconds to read and decode a picture.
         letterbox_s: CPU seconds to bring one into the input shape.
+        motion_s: CPU seconds to measure motion in a captured one; 0 if it is not measured.
     """
 
     name: str
@@ -45,6 +47,7 @@ class PlannedCamera:
     ladder: tuple[Bucket, ...]
     decode_s: float
     letterbox_s: float
+    motion_s: float = 0.0
 
     def interval_s(self, max_gap_s: float) -> float:
         """From keyframe to keyframe; ``max_gap_s`` shortens a longer K."""
@@ -57,7 +60,12 @@ class PlannedCamera:
     def thread_use(self, max_gap_s: float) -> float:
         """Share of a second that its capture thread works; over 1 it falls behind."""
         converted = self.asked_per_s(max_gap_s) * self.letterbox_s
-        return self.source_fps * self.decode_s + converted
+        return self.source_fps * self.decode_s + self.fps * self.motion_s + converted
+
+    @property
+    def capture_s(self) -> float:
+        """CPU seconds from the arrival of a keyframe to its offer."""
+        return self.decode_s + self.motion_s + self.letterbox_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,6 +138,7 @@ def _camera(surveyed: Survey, index: int) -> Numbers:
         "input": str(camera.ladder[0]),
         "decode_ms": _ms(camera.decode_s, 3),
         "letterbox_ms": _ms(camera.letterbox_s, 3),
+        "motion_ms": _ms(camera.motion_s, 3),
         "thread_use": round(camera.thread_use(gap_s), 4),
         "cores": round(camera.thread_use(gap_s) + answers, 4),
     }

@@ -110,7 +110,8 @@ def _cameras(plan: Numbers) -> Table:
     table = _table()
     table.add_column("camera", no_wrap=True, overflow="ellipsis", max_width=24)
     for name in (
-        "size", "fps", "K", "detections\n/s", "input", "decode\nms", "letterbox\nms", "cores",
+        "size", "fps", "K", "asked\n/s", "input", "decode\nms", "letterbox\nms", "motion\nms",
+        "cores",
     ):  # fmt: skip
         table.add_column(name, justify="right", no_wrap=True)
     total = 0.0
@@ -129,12 +130,13 @@ def _cameras(plan: Numbers) -> Table:
             camera["input"],
             f"{sure}{camera['decode_ms']:.2f}",
             f"{sure}{camera['letterbox_ms']:.2f}",
+            f"{sure}{camera['motion_ms']:.2f}",
             f"{sure}{camera['cores']:.3f}",
         )
     if len(plan["cameras"]) > 1:
         asked = plan["now"]["asked_per_s"]
         table.add_section()
-        table.add_row("all", "", "", "", f"{asked:.1f}", "", "", "", f"{total:.3f}")
+        table.add_row("all", "", "", "", f"{asked:.1f}", "", "", "", "", f"{total:.3f}")
     return table
 
 

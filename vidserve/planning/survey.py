@@ -27,7 +27,7 @@ from vidserve.planning.measure import (
 )
 from vidserve.planning.need import Machine, PlannedCamera
 from vidserve.scheduling.buckets import STRIDE, Buckets, in_order
-from vidserve.scheduling.scheduler import SchedulerSettings
+from vidserve.scheduling.settings import SchedulerSettings
 
 ASSUMED_SIZE = (1280, 720)
 ASSUMED_FPS = 30.0
@@ -308,7 +308,7 @@ def _read(
         def bucket_of(width: int, height: int, sides: tuple[int, ...] = sides) -> Bucket:
             return buckets().ladder(width, height, sides)[0]
 
-        jobs.setdefault(key, SourceJob(settings, bucket_of))
+        jobs.setdefault(key, SourceJob(settings, bucket_of, config.tracking.flow))
     count = len(jobs)
     tell(f"reading {count} source{'' if count == 1 else 's'}")
     readings = read_sources(list(jobs.values()), measure_s, clock)
@@ -346,6 +346,7 @@ def _cameras(
         decode_s=statistics.fmean(cost.decode_s for cost in known),
         letterbox_s=statistics.fmean(cost.letterbox_s for cost in known),
         frames=0,
+        motion_s=statistics.fmean(cost.motion_s for cost in known),
     )
     real = {name: usual if isinstance(cost, Unread) else cost for name, cost in costs.items()}
     ladders = _ladders(
@@ -368,6 +369,7 @@ def _cameras(
             ladder=ladders[name],
             decode_s=cost.decode_s,
             letterbox_s=cost.letterbox_s,
+            motion_s=cost.motion_s,
         )
         note = "" if camera.own.realtime else "realtime: false: planned at the pace of its file"
         found.append(

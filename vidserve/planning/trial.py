@@ -24,7 +24,8 @@ from vidserve.planning.need import (
     plain_misses,
     times_of,
 )
-from vidserve.scheduling.scheduler import Scheduler, SchedulerSettings
+from vidserve.scheduling.scheduler import Scheduler
+from vidserve.scheduling.settings import SchedulerSettings
 from vidserve.scheduling.simulator import Arrival, Result, SimulatedCamera, Simulation
 
 SERVED_LEAST = 0.99
@@ -195,7 +196,7 @@ def _hopeless(
     times = times_of(machine.tables_s, settings.batch_max)
     for camera in cameras:
         alone_s = times.expected(camera.ladder[0])[1] * slower
-        left_s = settings.budget_s - camera.decode_s - camera.letterbox_s - _AFTER_S
+        left_s = settings.budget_s - camera.capture_s - _AFTER_S
         if alone_s > 0.9 * left_s:
             return (
                 f"a single picture of {camera.ladder[0]} takes the detector"
@@ -251,7 +252,7 @@ def _run(
         return real.expected(bucket)[n] * max(0.2, drawn.gauss(1.0, machine.noise))
 
     def frames(camera: PlannedCamera, first_s: float) -> Iterator[Arrival]:
-        ready_s = camera.decode_s + camera.letterbox_s
+        ready_s = camera.capture_s
         for k in itertools.count():
             captured_s = first_s + k / camera.fps
             if captured_s >= duration_s:

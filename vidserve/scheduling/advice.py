@@ -92,8 +92,12 @@ class OverloadNotes:
             found.append(
                 (
                     logging.WARNING,
-                    f"overload: the cameras ask for {asked_use:.0%} of the detector; detections"
-                    " become rarer, of the cameras of the lowest weight first",
+                    (
+                        f"overload: the cameras ask for {asked_use:.0%} of the detector"
+                        if asked_use > 1.0
+                        else "overload: detections come late, and the detector is busy"
+                    )
+                    + "; detections become rarer, of the cameras of the lowest weight first",
                 )
             )
         if smaller - self._smaller:

@@ -73,7 +73,7 @@ class AnswerDesk:
         for frame in batch.frames:
             entry = self._entries.get((frame.camera, frame.seq))
             if entry is not None and entry.standing is _Standing.OFFERED:
-                in_time = batch.kind is BatchKind.IN_TIME
+                in_time = batch.kind is not BatchKind.CORRECTION
                 self._stands(entry, _Standing.BATCHED if in_time else _Standing.READY)
         for queue in self._queues.values():
             for entry in queue:

@@ -17,8 +17,9 @@ from abc import ABC, abstractmethod
 from vidserve.frames import Batch, BatchKind, Bucket, Frame
 from vidserve.scheduling.advice import Note
 from vidserve.scheduling.keyframes import CameraPlan
-from vidserve.scheduling.scheduler import Offer, SchedulerSettings, Wait, answer_time_s
+from vidserve.scheduling.scheduler import Offer, Wait
 from vidserve.scheduling.service_time import ServiceTimes
+from vidserve.scheduling.settings import SchedulerSettings, answer_time_s
 
 
 class Baseline(ABC):
@@ -38,10 +39,15 @@ class Baseline(ABC):
         weight: float = 1.0,
         interval_frames: int = 5,
         period_s: float | None = None,
+        adaptive: bool = False,
     ) -> CameraPlan:
-        """Know a camera."""
+        """Know a camera; these policies keep to the interval."""
         plan = self._plans[name] = CameraPlan(name, weight, interval_frames, period_s)
         return plan
+
+    def tell_doubt(self, camera: str, doubt: float) -> None:
+        """It does not count here."""
+        del camera, doubt
 
     def set_ladder(self, camera: str, ladder: tuple[Bucket, ...]) -> None:
         """See ``Scheduler.set_ladder``."""

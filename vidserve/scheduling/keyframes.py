@@ -15,6 +15,7 @@ _PERIOD_START_S = 1 / 30
 # (24 cameras, every frame: the worst camera of six seeds gets 14.3/s instead of 13.8; at 1.5 and
 # more the total falls below 95 % of EDF's with 8 + 1n ms.)
 _IMPATIENCE = 1.2
+_MOST_SAVED = 10.0  # detections that a quiet time may leave for a busy one
 _PERIOD_MIN_S, _PERIOD_MAX_S = 1 / 240, 2.0
 
 
@@ -29,11 +30,15 @@ class CameraPlan:
         weight: How much its detections are worth against other cameras'; >= 0.
         interval_frames: Frames from keyframe to keyframe, >= 1.
         period_s: Expected time between frames, corrected by ``saw``.
+        adaptive: Let the tracker's doubt move the keyframes: none for a long time where nothing
+            happens, up to twice as often as asked where much does, as many as asked on average.
     """
 
     __slots__ = (
         "_intervals_seen",
         "_newest_s",
+        "adaptive",
+        "credit",
         "doubt",
         "gap_from_s",
         "interval_frames",
@@ -41,6 +46,7 @@ class CameraPlan:
         "last_s",
         "level",
         "name",
+        "offered_s",
         "period_s",
         "rare_s",
         "staggered_interval_s",
@@ -49,7 +55,12 @@ class CameraPlan:
     )
 
     def __init__(
-        self, name: str, weight: float, interval_frames: int, period_s: float | None = None
+        self,
+        name: str,
+        weight: float,
+        interval_frames: int,
+        period_s: float | None = None,
+        adaptive: bool = False,
     ) -> None:
         self.name = name
         self.weight = weight
@@ -61,12 +72,17 @@ class CameraPlan:
         self.level = 0
         self.rare_s: float | None = None
         self.ladder: tuple[Bucket, ...] = ()
-        self.doubt = 0.0
+        self.adaptive = adaptive
+        self.doubt = 0.5 if adaptive else 0.0
+        self.credit = 0.0  # detections saved, to be spent where much happens
         self.last_s: float | None = None
         # Unlike ``last_s`` never moved by ``stagger``: the last frame that really went to the
         # detector, before that the first one offered.
         self.gap_from_s: float | None = None
         self.staggered_interval_s: float | None = None
+        self.offered_s: float | None = (
+            None  # capture of the first frame offered since the last went
+        )
         self._intervals_seen = 0 if period_s is None else 10
         self._newest_s: float | None = None
 
@@ -123,11 +139,39 @@ class CameraPlan:
         step_s = min(max(step_s, _PERIOD_MIN_S), _PERIOD_MAX_S)
         self.period_s += (step_s - self.period_s) / seen
 
-    def due(self, captured_s: float) -> bool:
-        """Whether a frame captured then should be a keyframe."""
+    def wanted_s(self, longest_s: float) -> float:
+        """The interval by doubt: ``longest_s`` at 0, as asked at 0.5, half of that at 1."""
+        asked_s = self.interval_s
+        if not self.adaptive or asked_s >= longest_s:
+            return asked_s
+        if self.doubt < 0.5:
+            return float(asked_s * (longest_s / asked_s) ** (1.0 - 2.0 * self.doubt))
+        return float(asked_s * 0.5 ** (2.0 * self.doubt - 1.0))
+
+    def due(self, captured_s: float, longest_s: float = math.inf) -> bool:
+        """Whether a frame captured then should be a keyframe.
+
+        Args:
+            captured_s: Of the frame.
+            longest_s: The interval where nothing happens; without it doubt does not count.
+        """
         if self.last_s is None:
             return True
-        return captured_s - self.last_s >= self.interval_s - 0.5 * self.period_s
+        gap_s = captured_s - self.last_s
+        if not self.adaptive or math.isinf(longest_s):
+            return gap_s >= self.interval_s - 0.5 * self.period_s
+        wanted_s = self.wanted_s(longest_s)
+        if wanted_s < self.interval_s and self._saved(captured_s) < 1.0 - 1e-6:
+            wanted_s = self.interval_s
+        return gap_s >= wanted_s - 0.5 * self.period_s
+
+    def _saved(self, captured_s: float) -> float:
+        """Detections to spend at a time: one is earned in each interval."""
+        if self.gap_from_s is None:
+            return self.credit
+        frames = round((captured_s - self.gap_from_s) / self.period_s)
+        earned = frames * self.period_s / self.interval_s
+        return min(self.credit + earned, _MOST_SAVED)
 
     def went(self, captured_s: float) -> None:
         """A frame captured then goes to the detector.
@@ -136,6 +180,8 @@ class CameraPlan:
         next one is due as if it had not been: a camera that loses a race once would else leave
         its group for good, and batches become smaller.
         """
+        if self.gap_from_s is not None:
+            self.credit = max(self._saved(captured_s) - 1.0, 0.0)
         late_frames = 0
         if self.last_s is not None:
             late_s = captured_s - self.last_s - self.interval_s
@@ -144,6 +190,7 @@ class CameraPlan:
                 late_frames = 0
         self.last_s = captured_s - late_frames * self.period_s
         self.gap_from_s = captured_s
+        self.offered_s = None
 
     def phase_s(self, period_s: float) -> float:
         """Where in a period its frames fall, 0 before the first frame."""

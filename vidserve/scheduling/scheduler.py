@@ -16,41 +16,15 @@ from dataclasses import dataclass
 
 from vidserve.frames import Batch, BatchKind, Bucket, Frame
 from vidserve.scheduling.advice import FillWatch, Note, OverloadNotes
+from vidserve.scheduling.choice import Candidate, best_in_time
 from vidserve.scheduling.control import OverloadControl
 from vidserve.scheduling.keyframes import CameraPlan, stagger
 from vidserve.scheduling.service_time import ServiceTimes
+from vidserve.scheduling.settings import SchedulerSettings, answer_time_s
 
-_SAFETY_S = 0.001
 _RISING = 1.05
 _WAIT_GAIN, _WAIT_MAX = 0.05, 30.0
-# What a batch makes impossible counts less than half: the camera's next frame is worth more for
-# it. Measured with 24 cameras, every frame, 720/s asked: 390 in time/s at 1.0, 397 at 0.4, 402 at
-# 0, where the worst camera falls from 14.3 to 12.4/s.
-_FORGONE = 0.4
 _LATE_WORTH = 0.5  # a detection that is late for its frame still puts the tracker right
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerSettings:
-    """Limits of the policy. Seconds, frames, pixels.
-
-    Attributes:
-        budget_s: From capture to hand-over.
-        max_gap_s: Longest wanted time between detections of a camera.
-        batch_target: A smaller batch may be held for more frames.
-        batch_max: Largest batch.
-        wait_s: Longest hold; 0 dispatches at once.
-        max_pixels: Largest n * height * width of a batch; None: no limit.
-        control: Lengthen keyframe intervals under overload.
-    """
-
-    budget_s: float = 0.033
-    max_gap_s: float = 2.0
-    batch_target: int = 4
-    batch_max: int = 8
-    wait_s: float = 0.015
-    max_pixels: int | None = None
-    control: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,31 +45,6 @@ class Wait:
     """Nothing to dispatch before ``until_s`` (monotonic; infinite: until the next offer)."""
 
     until_s: float
-
-
-class _Candidate:
-    __slots__ = ("answer_by_s", "bucket", "frame", "never_in_time", "offered_s", "plan", "value")
-
-    def __init__(
-        self,
-        frame: Frame,
-        bucket: Bucket,
-        plan: CameraPlan,
-        answer_by_s: float,
-        offered_s: float,
-    ) -> None:
-        self.frame = frame
-        self.bucket = bucket
-        self.plan = plan
-        self.answer_by_s = answer_by_s
-        self.offered_s = offered_s
-        self.never_in_time = False
-        self.value = 0.0
-
-
-def answer_time_s(frame: Frame, settings: SchedulerSettings, after_s: float) -> float:
-    """Deadline less what follows and a millisecond."""
-    return frame.captured_s + settings.budget_s - after_s - _SAFETY_S
 
 
 class _Second:
@@ -123,7 +72,7 @@ class Scheduler:
         self.settings = settings
         self.service_times = service_times
         self._plans: dict[str, CameraPlan] = {}
-        self._waiting: dict[str, _Candidate] = {}
+        self._waiting: dict[str, Candidate] = {}
         self._after_s = 0.002
         self._detector_max: int | None = None
         self._free_at_s = -math.inf
@@ -141,11 +90,18 @@ class Scheduler:
         weight: float = 1.0,
         interval_frames: int = 5,
         period_s: float | None = None,
+        adaptive: bool = False,
     ) -> CameraPlan:
         """Know a camera; its first frame is due at once."""
-        plan = CameraPlan(name, weight, interval_frames, period_s)
+        plan = CameraPlan(name, weight, interval_frames, period_s, adaptive)
         self._plans[name] = plan
         return plan
+
+    def tell_doubt(self, camera: str, doubt: float) -> None:
+        """How badly a camera needs a detection, 0..1. Any thread: one attribute is written."""
+        plan = self._plans.get(camera)
+        if plan is not None:
+            plan.doubt = doubt
 
     def set_ladder(self, camera: str, ladder: tuple[Bucket, ...]) -> None:
         """Tell the shapes for a camera's pictures, largest first; at least one."""
@@ -159,7 +115,7 @@ class Scheduler:
         candidate = self._waiting.pop(camera, None)
         plan = self._plans.get(camera)
         if plan is not None:
-            plan.last_s = plan.gap_from_s = None
+            plan.last_s = plan.gap_from_s = plan.offered_s = None
             plan.stretch, plan.level, plan.rare_s = 1.0, 0, None
         return None if candidate is None else candidate.frame
 
@@ -221,7 +177,10 @@ class Scheduler:
             bucket = plan.bucket
             if plan.weight > 0 and bucket is not None:
                 n = self.largest_batch(bucket)
-                use += self.service_times.expected(bucket)[n] / n / plan.whole_interval_s
+                longest_s = plan.largest_gap_s(self.settings.max_gap_s)
+                # More often than asked is paid for by what was saved before.
+                interval_s = max(plan.wanted_s(longest_s), plan.whole_interval_s)
+                use += self.service_times.expected(bucket)[n] / n / interval_s
         return use
 
     def _restagger_if_changed(self, now_s: float) -> None:
@@ -254,7 +213,7 @@ class Scheduler:
         if plan is None or plan.weight <= 0:
             return False
         plan.saw(captured_s)
-        if plan.due(captured_s):
+        if plan.due(captured_s, plan.largest_gap_s(self.settings.max_gap_s)):
             return True
         # New phases or a stretched interval must not break the promise of the largest gap.
         gap_from_s = plan.gap_from_s
@@ -276,20 +235,31 @@ class Scheduler:
             plan.ladder = (bucket,)
         if plan.gap_from_s is None:
             plan.gap_from_s = frame.captured_s
-        candidate = _Candidate(frame, bucket, plan, self.answer_by(frame), now_s)
+        if plan.offered_s is None:
+            plan.offered_s = frame.captured_s
+        candidate = Candidate(frame, bucket, plan, self.answer_by(frame), now_s)
         first_s = self.service_times.planned(bucket)[1]
         candidate.never_in_time = now_s + first_s > candidate.answer_by_s
         self._waiting[frame.camera] = candidate
         start_s = max(now_s, self._free_at_s)
         return Offer(
             superseded=None if old is None else old.frame,
-            in_time=start_s + first_s <= candidate.answer_by_s,
+            in_time=self._may_be_in_time(bucket, candidate.answer_by_s, start_s),
         )
 
     def still_in_time(self, frame: Frame, bucket: Bucket, now_s: float) -> bool:
         """Whether an undispatched frame can still be detected before its answer time."""
         start_s = max(now_s, self._free_at_s)
-        return start_s + self.service_times.planned(bucket)[1] <= self.answer_by(frame)
+        return self._may_be_in_time(bucket, self.answer_by(frame), start_s)
+
+    def _may_be_in_time(self, bucket: Bucket, answer_by_s: float, start_s: float) -> bool:
+        """Whether waiting for it is worth while: the frame is answered in its budget anyhow.
+
+        Without the margin that a batch in time is planned with. Where one picture takes about as
+        long as there is time, as on a CPU, the frame would else be answered without the detection
+        that an idle detector makes for it, most often in time.
+        """
+        return start_s + self.service_times.expected(bucket)[1] <= answer_by_s
 
     def next_batch(self, now_s: float) -> Batch | Wait:
         """What the idle detector should do now."""
@@ -300,7 +270,7 @@ class Scheduler:
             candidate.value = candidate.plan.value(
                 candidate.frame.captured_s, self.settings.max_gap_s
             )
-        chosen = self._best_in_time(candidates, now_s)
+        chosen = best_in_time(candidates, now_s, self.service_times.planned, self.largest_batch)
         starving = self._corrections(candidates, now_s, only_starving=True)
         if starving and not any(c in starving for c in chosen):
             end_s = now_s + self.service_times.planned(starving[0].bucket)[len(starving)]
@@ -314,7 +284,9 @@ class Scheduler:
                 return Wait(hold_until_s)
             return self._dispatch(chosen, BatchKind.IN_TIME, now_s)
         if late:
-            return self._dispatch(late, BatchKind.CORRECTION, now_s)
+            end_s = now_s + self.service_times.expected(late[0].bucket)[len(late)]
+            likely = all(end_s <= c.answer_by_s for c in late)
+            return self._dispatch(late, BatchKind.LIKELY if likely else BatchKind.CORRECTION, now_s)
         return Wait(self._neglected_at(candidates))
 
     def finished(self, batch: Batch, now_s: float, failed: bool = False) -> None:
@@ -343,31 +315,7 @@ class Scheduler:
             n_max = min(n_max, self.settings.max_pixels // bucket.pixels)
         return max(1, n_max)
 
-    def _best_in_time(self, candidates: list[_Candidate], now_s: float) -> list[_Candidate]:
-        """The batch of highest score; empty if no frame can make it."""
-        planned = self.service_times.planned
-        alive = [c for c in candidates if now_s + planned(c.bucket)[1] <= c.answer_by_s]
-        alive.sort(key=lambda c: c.value, reverse=True)
-        best: list[_Candidate] = []
-        best_score = -math.inf
-        for bucket in {c.bucket for c in alive}:
-            service_s = planned(bucket)
-            mine = [c for c in alive if c.bucket == bucket]
-            for n in range(1, min(len(mine), self.largest_batch(bucket)) + 1):
-                end_s = now_s + service_s[n]
-                chosen = [c for c in mine if c.answer_by_s >= end_s][:n]
-                if len(chosen) < n:
-                    break
-                score = sum(c.value for c in chosen)
-                for other in alive:
-                    lost = end_s + planned(other.bucket)[1] > other.answer_by_s
-                    if lost and other not in chosen:
-                        score -= _FORGONE * other.value
-                if score > best_score or (score == best_score and n > len(best)):
-                    best, best_score = chosen, score
-        return best
-
-    def _hold_until(self, chosen: list[_Candidate], now_s: float) -> float:
+    def _hold_until(self, chosen: list[Candidate], now_s: float) -> float:
         """Until when a small batch waits for more frames; now or earlier: go."""
         settings, n, bucket = self.settings, len(chosen), chosen[0].bucket
         if settings.wait_s <= 0 or n >= min(settings.batch_target, self.largest_batch(bucket)):
@@ -385,13 +333,14 @@ class Scheduler:
                 continue
             if plan.bucket not in (bucket, None):
                 continue
-            if plan.last_s + plan.interval_s - 0.5 * plan.period_s <= until_s:
+            wanted_s = plan.wanted_s(plan.largest_gap_s(settings.max_gap_s))
+            if plan.last_s + wanted_s - 0.5 * plan.period_s <= until_s:
                 return until_s
         return now_s
 
     def _corrections(
-        self, candidates: list[_Candidate], now_s: float, only_starving: bool
-    ) -> list[_Candidate]:
+        self, candidates: list[Candidate], now_s: float, only_starving: bool
+    ) -> list[Candidate]:
         """Frames to detect too late: starving, neglected, or such that never were in time."""
         starving = [c for c in candidates if now_s >= self._starves_from_s(c)]
         if only_starving and not starving:
@@ -408,7 +357,7 @@ class Scheduler:
         bucket = late[0].bucket
         return [c for c in late if c.bucket == bucket][: self.largest_batch(bucket)]
 
-    def _worth_more(self, late: list[_Candidate], chosen: list[_Candidate]) -> bool:
+    def _worth_more(self, late: list[Candidate], chosen: list[Candidate]) -> bool:
         """Whether corrections are worth more detector time than a batch in time.
 
         A camera whose frames always fall into another's batch (30 and 10 fps in step, measured:
@@ -418,11 +367,11 @@ class Scheduler:
             return False
         return _LATE_WORTH * self._worth_per_s(late) > self._worth_per_s(chosen)
 
-    def _worth_per_s(self, batch: list[_Candidate]) -> float:
+    def _worth_per_s(self, batch: list[Candidate]) -> float:
         expected_s = self.service_times.expected(batch[0].bucket)[len(batch)]
         return sum(c.value for c in batch) / expected_s
 
-    def _neglected_from_s(self, candidate: _Candidate) -> float:
+    def _neglected_from_s(self, candidate: Candidate) -> float:
         """From when on its camera has waited twice as many intervals as cameras do now.
 
         Its frames lose every race, such as one of two cameras in the same phase of which a batch
@@ -431,31 +380,30 @@ class Scheduler:
         keyframes in time, a late one for each would cost more in time than it brings.
         """
         plan = candidate.plan
-        from_s = plan.gap_from_s if plan.last_s is None else plan.last_s
-        if from_s is None:
+        if plan.offered_s is None:
             return math.inf
-        return from_s + 2.0 * self._usual_wait * plan.interval_s
+        return plan.offered_s + (2.0 * self._usual_wait - 1.0) * plan.interval_s
 
-    def _starves_from_s(self, candidate: _Candidate) -> float:
+    def _starves_from_s(self, candidate: Candidate) -> float:
         """From when on the gap of its camera is too long."""
         gap_from_s = candidate.plan.gap_from_s
         begun_s = candidate.frame.captured_s if gap_from_s is None else gap_from_s
         return begun_s + candidate.plan.largest_gap_s(self.settings.max_gap_s)
 
-    def _neglected_at(self, candidates: list[_Candidate]) -> float:
+    def _neglected_at(self, candidates: list[Candidate]) -> float:
         """When the idle detector should take the first of them, in time or not."""
         return min(min(self._starves_from_s(c), self._neglected_from_s(c)) for c in candidates)
 
-    def _learn_wait(self, candidate: _Candidate) -> None:
+    def _learn_wait(self, candidate: Candidate) -> None:
         """Mean over the last dispatched frames: what their cameras waited, in intervals."""
         plan = candidate.plan
-        if plan.gap_from_s is None or plan.interval_s <= 0:
+        if plan.offered_s is None:
             return
-        waited = (candidate.frame.captured_s - plan.gap_from_s) / plan.interval_s
-        waited = min(max(waited, 1.0), _WAIT_MAX)
+        waited = 1.0 + max(candidate.frame.captured_s - plan.offered_s, 0.0) / plan.interval_s
+        waited = min(waited, _WAIT_MAX)
         self._usual_wait += _WAIT_GAIN * (waited - self._usual_wait)
 
-    def _dispatch(self, chosen: list[_Candidate], kind: BatchKind, now_s: float) -> Batch:
+    def _dispatch(self, chosen: list[Candidate], kind: BatchKind, now_s: float) -> Batch:
         bucket = chosen[0].bucket
         for candidate in chosen:
             del self._waiting[candidate.frame.camera]

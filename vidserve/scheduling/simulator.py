@@ -10,10 +10,9 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -21,8 +20,9 @@ import numpy as np
 from vidserve.frames import Batch, Bucket, Frame
 from vidserve.scheduling.answering import AnswerDesk
 from vidserve.scheduling.baselines import Baseline, EarliestDeadline, Fifo, QueueLimit
-from vidserve.scheduling.scheduler import Scheduler, SchedulerSettings, Wait
+from vidserve.scheduling.scheduler import Scheduler, Wait
 from vidserve.scheduling.service_time import ServiceTimes
+from vidserve.scheduling.settings import SchedulerSettings
 
 USUAL = Bucket(384, 640)
 POLICIES: dict[str, Callable[[SchedulerSettings, ServiceTimes], Scheduler | Baseline]] = {
@@ -35,10 +35,14 @@ POLICIES: dict[str, Callable[[SchedulerSettings, ServiceTimes], Scheduler | Base
 
 
 class Arrival(NamedTuple):
-    """A frame: when it was captured, and when the tracking loop gets it. Seconds."""
+    """A frame: when it was captured, and when the tracking loop gets it. Seconds.
+
+    ``doubt``: of the tracker from then on, if it measures motion.
+    """
 
     captured_s: float
     arrives_s: float
+    doubt: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ class SimulatedCamera:
         interval_frames: Keyframe interval K.
         fps: Known beforehand; None: measured from its frames, as in the daemon.
         ladder: Input shapes, largest first.
+        adaptive: Doubt moves the keyframes.
     """
 
     name: str
@@ -58,58 +63,7 @@ class SimulatedCamera:
     interval_frames: int = 5
     fps: float | None = 30.0
     ladder: tuple[Bucket, ...] = (USUAL,)
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """What is simulated.
-
-    Attributes:
-        cameras: How many cameras alike, or each by itself.
-        fps: Of each of the cameras alike.
-        interval_frames: Their keyframe interval K.
-        service_s: Seconds by batch size.
-        tables_s: The same by shape, instead; for cameras of several shapes.
-        noise: Standard deviation of the service time, as a share.
-        jitter_s: Frames arrive up to this much late.
-        after_s: What follows a detection.
-        same_phase: All cameras' frames come at the same moments.
-        duration_s: Simulated time.
-        seed: Of everything random.
-        policy: Key of ``POLICIES``.
-    """
-
-    cameras: int | tuple[SimulatedCamera, ...] = 8
-    fps: float = 30.0
-    interval_frames: int = 5
-    service_s: Callable[[int], float] = field(default=lambda n: 0.003 + 0.002 * n)
-    tables_s: Mapping[Bucket, Mapping[int, float]] | None = None
-    noise: float = 0.05
-    jitter_s: float = 0.002
-    after_s: float = 0.002
-    same_phase: bool = False
-    duration_s: float = 20.0
-    seed: int = 1
-    policy: str = "deadline"
-
-    def each(self) -> tuple[SimulatedCamera, ...]:
-        """The cameras one by one."""
-        if isinstance(self.cameras, tuple):
-            return self.cameras
-        return tuple(
-            SimulatedCamera(f"camera{k:03d}", 1.0, self.interval_frames, self.fps)
-            for k in range(self.cameras)
-        )
-
-    def asked_per_s(self) -> float:
-        """Detections that the keyframe intervals ask for."""
-        return sum((c.fps or 0.0) / c.interval_frames for c in self.each() if c.weight > 0)
-
-    def tables(self, n_max: int) -> Mapping[Bucket, Mapping[int, float]]:
-        """Service times by shape and batch size."""
-        if self.tables_s is not None:
-            return self.tables_s
-        return {USUAL: {n: self.service_s(n) for n in range(1, n_max + 1)}}
+    adaptive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +180,9 @@ class Simulation:
         self.names = [camera.name for camera in cameras]
         for camera in cameras:
             period_s = None if camera.fps is None else 1 / camera.fps
-            self.scheduler.add_camera(camera.name, camera.weight, camera.interval_frames, period_s)
+            self.scheduler.add_camera(
+                camera.name, camera.weight, camera.interval_frames, period_s, camera.adaptive
+            )
             self.scheduler.set_ladder(camera.name, camera.ladder)
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._order = itertools.count()
@@ -278,6 +234,8 @@ class Simulation:
 
         def arrive(now_s: float) -> None:
             self._arrive(name, arrival.captured_s, now_s)
+            if arrival.doubt is not None:
+                self.scheduler.tell_doubt(name, arrival.doubt)
             self._next_frame(name)
 
         self.at(arrival.arrives_s, arrive)
@@ -390,39 +348,6 @@ class Simulation:
             latencies_s=self._latencies_s,
             batch_sizes=self._sizes,
         )
-
-
-def simulate(load: Load, settings: SchedulerSettings | None = None) -> Result:
-    """Run one load through the scheduler. Deterministic in the load's seed."""
-    settings = settings or SchedulerSettings(wait_s=0.0)
-    drawn = random.Random(load.seed)
-    tables_s = load.tables(settings.batch_max)
-    real = ServiceTimes(settings.batch_max)  # knows the sizes between those of the tables
-    for bucket, table_s in tables_s.items():
-        real.set_table(bucket, table_s)
-
-    def service_s(_now_s: float, bucket: Bucket, n: int) -> float:
-        return real.expected(bucket)[n] * max(0.2, drawn.gauss(1.0, load.noise))
-
-    def steady(camera: SimulatedCamera) -> Iterator[Arrival]:
-        period_s = 1 / (camera.fps or load.fps)
-        ideal_s = 0.0 if load.same_phase else drawn.uniform(0, period_s)
-        while ideal_s < load.duration_s:
-            arrives_s = ideal_s + drawn.uniform(0, load.jitter_s)
-            yield Arrival(arrives_s, arrives_s)
-            ideal_s += period_s
-
-    cameras = load.each()
-    return Simulation(
-        cameras,
-        {camera.name: steady(camera) for camera in cameras},
-        settings,
-        tables_s,
-        service_s,
-        duration_s=load.duration_s,
-        after_s=lambda now_s: load.after_s,
-        policy=load.policy,
-    ).run()
 
 
 def _quantile(values: Sequence[float], quantile: float) -> float:

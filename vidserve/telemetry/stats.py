@@ -11,13 +11,14 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from ddsketch import DDSketch
 
-from vidserve.frames import Batch, BatchKind, CameraState, CameraStatus, Frame, Outcome
+from vidserve.frames import Batch, BatchKind, CameraState, CameraStatus, Frame, Outcome, Thinning
 from vidserve.telemetry.ledger import Counts, Ledger
 
 Snapshot = dict[str, Any]
-STAGES = ("capture", "wait", "detect", "track", "answer")
+STAGES = ("capture", "motion", "wait", "detect", "track", "answer")
 _QUANTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 _LIVE_WINDOW_S = 3.0
 
@@ -66,6 +67,8 @@ class CameraStats:
         self._source_lag_s: float | None = None
         self._reader_delay_s = 0.0
         self._pool_empty = 0
+        self._boxes = self._boxes_trusted = 0
+        self.thinning: Thinning | None = None  # None: motion is not measured
         self._recent: deque[tuple[float, bool]] = deque()
         self._recent_detections: deque[float] = deque()
 
@@ -100,6 +103,15 @@ class CameraStats:
     def source_lag(self, lag_s: float | None, reader_delay_s: float) -> None:
         """The capture thread's word on how far behind its source it is."""
         self._source_lag_s, self._reader_delay_s = lag_s, reader_delay_s
+
+    def moved(self, frame: Frame) -> None:
+        """What the measuring of motion took and brought for a frame."""
+        if frame.motion is None:
+            return
+        with self._lock:
+            self._latency["motion"].add(frame.motion_s)
+            self._boxes += len(frame.motion.ids)
+            self._boxes_trusted += int(np.count_nonzero(frame.motion.trusted))
 
     def pool_was_empty(self) -> None:
         """A keyframe was due, but no input slot was free: the frame is tracked."""
@@ -143,6 +155,10 @@ class CameraStats:
                 "source_lag_ms": None if lag_s is None else round(lag_s * 1000, 1),
                 "reader_delay_ms": round(self._reader_delay_s * 1000, 1),
                 "slots_empty": self._pool_empty,
+                "motion": {
+                    "thinning": None if self.thinning is None else self.thinning.name.lower(),
+                    "boxes_trusted": _share(self._boxes_trusted, self._boxes),
+                },
                 "latency_ms": {
                     stage: latency.snapshot_ms() for stage, latency in self._latency.items()
                 },
@@ -170,7 +186,7 @@ class RunStats:
 
     def __init__(self, budget_s: float, batch_max: int, started_s: float) -> None:
         self.started_s = started_s
-        self._budget_s = budget_s
+        self.budget_s = budget_s
         self._batch_max = batch_max
         self._cameras: dict[str, CameraStats] = {}
         self._lock = threading.Lock()
@@ -186,7 +202,7 @@ class RunStats:
         with self._lock:
             stats = self._cameras.get(name)
             if stats is None:
-                stats = self._cameras[name] = CameraStats(name, self._budget_s, self.started_s)
+                stats = self._cameras[name] = CameraStats(name, self.budget_s, self.started_s)
             return stats
 
     def cameras(self) -> list[CameraStats]:

@@ -1,0 +1,1 @@
+"""Evaluation: the tracker on recorded sequences with truth, online as in the daemon."""
