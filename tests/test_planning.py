@@ -245,7 +245,9 @@ def test_a_detector_that_only_lacks_cores_is_the_limit_of_the_cpu() -> None:
     verdict = planner(18, on, letterbox_s=0.0).verdict()
     assert verdict.now.needed.slower > 1.5
     assert verdict.limit is Limit.CPU
-    assert "the cameras go first" in verdict.misses[0].sentence
+    assert "cores of 4 are needed" in verdict.misses[0].sentence
+    crowded = planner(20, on, letterbox_s=0.0).trial(20).misses
+    assert "the cameras go first" in crowded[-1].sentence
     assert planner(18, replace(on, detector_yields=False), letterbox_s=0.0).trial(18).fits
 
 
