@@ -77,6 +77,9 @@ def camera_settings(config: Config, name: str) -> CameraSettings:
         start_s=own.start_s,
         transport=own.transport,
         budget_s=config.scheduling.budget_ms / 1000,
+        decoder=own.decoder,
+        skip=own.skip,
+        crop=own.crop,
     )
 
 

@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 
 from vidserve.capture.grey import shrink
-from vidserve.capture.reader import Arrival
+from vidserve.capture.reader import Arrival, SourceFacts
 from vidserve.capture.settings import CameraSettings
 from vidserve.clock import Clock
 from vidserve.errors import SourceUnreachable, SourceUnusable
@@ -105,6 +105,15 @@ class OpenCvReader:
         self._capture: Any = None
         self.nominal_fps: float | None = None
         self.bad_packets = 0
+        self.skipped = 0
+
+    def hurry(self, on: bool) -> None:
+        """A device sends what it sends."""
+
+    def facts(self) -> SourceFacts:
+        code = int(self._capture.get(cv2.CAP_PROP_FOURCC)) if self._capture is not None else 0
+        name = code.to_bytes(4, "little").decode("ascii", "replace").strip("\0 ").lower()
+        return SourceFacts("opencv", "a local device", codec=name)
 
     def open(self) -> None:
         device = self._device

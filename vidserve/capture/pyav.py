@@ -22,7 +22,7 @@ from av.video.stream import VideoStream
 
 from vidserve.capture.pyav_errors import explain_file, explain_url
 from vidserve.capture.pyav_picture import AvPicture
-from vidserve.capture.reader import Arrival
+from vidserve.capture.reader import Arrival, SourceFacts
 from vidserve.capture.settings import CameraSettings
 from vidserve.clock import Clock
 from vidserve.errors import (
@@ -78,6 +78,7 @@ class PyAvReader:
         self._invented_pts = False
         self.nominal_fps: float | None = None
         self.bad_packets = 0
+        self.skipped = 0
         self._opened_s = 0.0
         self._picture_s: float | None = None
         self._pictures = 0  # since open or rewind
@@ -100,6 +101,21 @@ class PyAvReader:
         if not self.live or stream is None or stream.codec_context.name not in _HELD_BACK:
             return 0.0
         return self._step_s or (1.0 / self.nominal_fps if self.nominal_fps else 0.0)
+
+    def hurry(self, on: bool) -> None:
+        """Not acted upon yet."""
+
+    def facts(self) -> SourceFacts:
+        context = self._track.codec_context
+        container = self._container
+        return SourceFacts(
+            "pyav",
+            container.format.name if container is not None else "",
+            codec=context.name,
+            profile=context.profile or "",
+            pixel_format=context.pix_fmt or "",
+            reorder=int(context.has_b_frames),
+        )
 
     def open(self) -> None:
         self._opened_s = self._clock.now()

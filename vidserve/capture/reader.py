@@ -53,12 +53,41 @@ class Arrival:
         waited_s: How long the read of that packet took. Near 0 it already lay in a buffer: the
             thread is behind. Who stamps it decides (it takes a while to get the interpreter
             lock back, too).
+        key: Decoding can begin with this picture.
+        decode_s: How long the decoder took for the packet that gave the picture out.
     """
 
     picture: Picture
     received_s: float
     pts_s: float | None
     waited_s: float
+    key: bool = False
+    decode_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFacts:
+    """What an opened source says of itself; for people. Texts hold no credentials.
+
+    Attributes:
+        reader: Who reads it: ``rtsp``, ``pyav``, ``opencv`` or ``synthetic``.
+        transport: How it comes: ``rtsp over tcp``, ``mpegts`` ..., as its reader calls it.
+        codec: ``h264``, ``hevc`` ...; "" where there is none.
+        profile: Of the codec, as far as it is known yet.
+        pixel_format: FFmpeg's name, as far as it is known yet.
+        decoder: ``cpu``, or the accelerator that decodes.
+        note: Why it is not read or decoded as the config asks; "" if it is.
+        reorder: How many pictures the decoder holds back to bring B-frames in order.
+    """
+
+    reader: str
+    transport: str
+    codec: str = ""
+    profile: str = ""
+    pixel_format: str = ""
+    decoder: str = "cpu"
+    note: str = ""
+    reorder: int = 0
 
 
 class Reader(Protocol):
@@ -82,6 +111,19 @@ class Reader(Protocol):
     @property
     def bad_packets(self) -> int:
         """How many packets the decoder has refused since ``open``; rises only."""
+        ...
+
+    @property
+    def skipped(self) -> int:
+        """How many pictures were not decoded on purpose since ``open`` (``skip``); rises only."""
+        ...
+
+    def hurry(self, on: bool) -> None:
+        """The thread is late (True) or not: with ``skip: nonref``, leave out what can be left."""
+        ...
+
+    def facts(self) -> SourceFacts:
+        """What is known of the source now; after ``open``."""
         ...
 
     def open(self) -> None:

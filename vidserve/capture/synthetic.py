@@ -21,7 +21,7 @@ import cv2
 import numpy as np
 
 from vidserve.capture.grey import shrunk_size
-from vidserve.capture.reader import Arrival
+from vidserve.capture.reader import Arrival, SourceFacts
 from vidserve.clock import Clock
 from vidserve.errors import SourceSilent, SourceUnreachable, SourceUnusable
 from vidserve.frames import ByteArray, FloatArray, Letterbox
@@ -199,6 +199,7 @@ class SyntheticReader:
     live = False
     reader_delay_s = 0.0
     bad_packets = 0
+    skipped = 0
 
     def __init__(self, url: str, clock: Clock) -> None:
         self._url = url
@@ -241,7 +242,13 @@ class SyntheticReader:
         corrupt = options.corrupt_every > 0 and (self._index + 1) % options.corrupt_every == 0
         self._index += 1
         picture = SyntheticPicture(self.scene, pts_s, corrupt)
-        return Arrival(picture, self._clock.now(), pts_s, waited_s=0.0)
+        return Arrival(picture, self._clock.now(), pts_s, waited_s=0.0, key=True)
+
+    def hurry(self, on: bool) -> None:
+        """Nothing is decoded here."""
+
+    def facts(self) -> SourceFacts:
+        return SourceFacts("synthetic", "a formula")
 
     def _hang(self) -> None:
         if not self._options.deaf:
