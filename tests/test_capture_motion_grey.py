@@ -12,8 +12,8 @@ from av.video.reformatter import VideoReformatter
 
 from tests.lab import clips
 from tests.lab.moving import texture
+from vidserve.capture.bgr_picture import BgrPicture
 from vidserve.capture.grey import shrink, shrunk_size
-from vidserve.capture.opencv import BgrPicture
 from vidserve.capture.pyav import PyAvReader
 from vidserve.capture.pyav_picture import AvPicture
 from vidserve.capture.settings import CameraSettings

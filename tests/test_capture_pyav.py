@@ -1,10 +1,9 @@
-"""Files through PyAV: pace, order, pixels, rotation, names, damage."""
+"""Files through PyAV: pace, order, names, damage."""
 
 from __future__ import annotations
 
 import itertools
 import os
-import subprocess
 import time
 from pathlib import Path
 from urllib.parse import quote
@@ -15,14 +14,17 @@ import numpy as np
 import pytest
 
 from tests.lab import clips
+from tests.lab.raw_frames import inner, letterboxed
 from tests.lab.sink import CollectingSink, running
+from vidserve.capture.bgr_picture import BgrPicture
 from vidserve.capture.camera import CameraSettings
-from vidserve.capture.opencv import BgrPicture, OpenCvReader
-from vidserve.capture.pyav import PyAvReader, is_url, with_login, without_login
+from vidserve.capture.opencv import OpenCvReader
+from vidserve.capture.pyav import PyAvReader
 from vidserve.capture.reader import Picture
+from vidserve.capture.urls import is_url, with_login, without_login
 from vidserve.clock import RealClock
 from vidserve.errors import CaptureError, SourceUnreachable, SourceUnusable
-from vidserve.frames import Bucket, ByteArray, CameraState, Letterbox
+from vidserve.frames import Bucket, CameraState
 
 VIDEOS = Path(__file__).resolve().parents[2] / "shared" / "videos"
 
@@ -55,29 +57,6 @@ def read_all(path: Path | str, loops: int = 0) -> list[tuple[float | None, Pictu
     finally:
         reader.close()
         reader.close()
-
-
-def letterboxed(picture: Picture, bucket: Bucket) -> tuple[ByteArray, Letterbox]:
-    geometry = Letterbox.fit(picture.width, picture.height, bucket)
-    pixels = np.full((bucket.height, bucket.width, 3), 7, np.uint8)
-    picture.write_letterbox(pixels, geometry)
-    return pixels, geometry
-
-
-def inner(pixels: ByteArray, geometry: Letterbox) -> ByteArray:
-    top, left = geometry.pad_top, geometry.pad_left
-    return pixels[top : top + geometry.inner_height, left : left + geometry.inner_width]
-
-
-def ffmpeg_raw(path: Path, count: int, width: int, height: int, pix_fmt: str) -> ByteArray:
-    """The first pictures as FFmpeg itself gives them out, upright."""
-    command = ["ffmpeg", "-v", "error", "-i", f"file:{path}", "-frames:v", str(count)]
-    command += ["-f", "rawvideo", "-pix_fmt", pix_fmt, "-"]
-    try:
-        raw = subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
-    except FileNotFoundError:
-        pytest.skip("needs Debian's ffmpeg")
-    return np.frombuffer(raw, np.uint8).reshape(count, height, width, 3)
 
 
 def test_a_file_plays_at_its_pace(clip: Path) -> None:
@@ -148,75 +127,6 @@ def test_any_file_name_is_a_path(
     (tmp_path / name).write_bytes(clip.read_bytes())
     monkeypatch.chdir(tmp_path)
     assert len(read_all(name)) == 60
-
-
-@pytest.mark.parametrize(
-    ("width", "height", "codec", "pix_fmt"),
-    [
-        (641, 361, "libx264", "yuv444p"),
-        (426, 240, "libx264", "yuv420p"),
-        (322, 182, "libx264", "yuv420p10le"),
-        (320, 180, "mjpeg", "yuvj420p"),
-        (131, 97, "ffv1", "bgr0"),
-        (90, 70, "ffv1", "gray"),
-    ],
-)
-def test_pixels_equal_ffmpegs_own(
-    tmp_path: Path, width: int, height: int, codec: str, pix_fmt: str
-) -> None:
-    path = clips.write(tmp_path / "c.mkv", width, height, frames=3, codec=codec, pix_fmt=pix_fmt)
-    ours = [picture.to_bgr() for _, picture in read_all(path)]
-    theirs = ffmpeg_raw(path, 3, width, height, "bgr24")
-    difference = np.abs(np.stack(ours).astype(int) - theirs)
-    # Two versions of FFmpeg may round differently, and treat the edges of 10-bit chroma so.
-    assert difference.mean() <= 0.6 and np.quantile(difference, 0.99) <= 6
-
-
-@pytest.mark.parametrize("bucket", [Bucket(192, 320), Bucket(640, 640), Bucket(33, 71)])
-@pytest.mark.parametrize(
-    ("width", "height", "pix_fmt"), [(641, 361, "yuv444p"), (1280, 720, "yuv420p")]
-)
-def test_the_letterbox_equals_area_scaling_of_the_whole_picture(
-    tmp_path: Path, bucket: Bucket, width: int, height: int, pix_fmt: str
-) -> None:
-    path = clips.write(tmp_path / "c.mkv", width, height, frames=2, pix_fmt=pix_fmt)
-    for _, picture in read_all(path):
-        pixels, geometry = letterboxed(picture, bucket)
-        size = (geometry.inner_width, geometry.inner_height)
-        expected = cv2.resize(picture.to_bgr(), size, interpolation=cv2.INTER_AREA)[:, :, ::-1]
-        assert np.abs(inner(pixels, geometry).astype(int) - expected).mean() <= 2.0
-        border = pixels.copy()
-        inner(border, geometry)[:] = 114
-        assert (border == 114).all()
-
-
-@pytest.mark.parametrize("degrees", [0, 90, 180, 270])
-def test_rotated_pictures_are_upright(tmp_path: Path, clip: Path, degrees: int) -> None:
-    path = clips.rotate(clip, tmp_path / "r.mp4", degrees if degrees < 270 else -90)
-    _, picture = read_all(path)[0]
-    upright = (180, 320) if degrees % 180 else (320, 180)
-    assert (picture.width, picture.height) == upright
-    theirs = ffmpeg_raw(path, 1, *upright, "bgr24")[0]
-    assert np.abs(picture.to_bgr().astype(int) - theirs).mean() <= 0.6
-    pixels, geometry = letterboxed(picture, Bucket(192, 192))
-    size = (geometry.inner_width, geometry.inner_height)
-    expected = cv2.resize(theirs, size, interpolation=cv2.INTER_AREA)[:, :, ::-1]
-    assert np.abs(inner(pixels, geometry).astype(int) - expected).mean() <= 2.0
-
-
-def test_full_range_is_seen_as_full_range() -> None:
-    from av.video.reformatter import VideoReformatter
-
-    from vidserve.capture.pyav_picture import AvPicture
-
-    for colour_range, expected in ((1, 253), (2, 235)):
-        frame = av.VideoFrame(64, 48, "yuv420p")
-        for plane, value in zip(frame.planes, (235, 128, 128), strict=True):
-            plane.update(bytes([value]) * plane.buffer_size)
-        frame.color_range = colour_range
-        picture = AvPicture(frame, VideoReformatter(), corrupt=False)
-        pixels, geometry = letterboxed(picture, Bucket(32, 32))
-        assert np.abs(inner(pixels, geometry).astype(int) - expected).max() <= 1
 
 
 def test_a_size_that_changes_in_mid_stream_is_shown(tmp_path: Path) -> None:
@@ -334,109 +244,6 @@ def test_urls_and_logins() -> None:
     assert url == "rtsp://jo%40e:p%2F%C3%A4%3A%3F%23@h:554/a?b=c"
     assert without_login(url) == "rtsp://h:554/a?b=c"
     assert with_login("rtsp://h/a", "", "") == "rtsp://h/a"
-
-
-EXPECTED = {
-    "-video-with-dash-.mp4": (CameraState.ENDED, 5),
-    "android_slow_motion.mp4": (CameraState.ENDED, None),
-    "av1_video.mkv": (CameraState.ENDED, 125),
-    "car-detection.mp4": (CameraState.ENDED, 377),
-    "bad_task_info_pynv.mkv": (CameraState.FAILED, 0),
-    "corrupted.mp4": (CameraState.ENDED, 28),
-    "failing_audio.mp4": (CameraState.ENDED, None),
-    "h264_10bit.mp4": (CameraState.ENDED, None),
-    "highway_osd_320x240.avi": (CameraState.ENDED, None),
-    "mp4_262_bytes_no_track.mp4": (CameraState.FAILED, 0),
-    "night_city_426x240.mp4": (CameraState.ENDED, None),
-    "no_duration.webm": (CameraState.ENDED, None),
-    "res_change_midstream.h264": (CameraState.ENDED, None),
-    "rot90_metadata.mp4": (CameraState.ENDED, None),
-    "rotated_90.mov": (CameraState.ENDED, None),
-    "ts_with_junk.ts": (CameraState.ENDED, None),
-    "unordered_pts.mov": (CameraState.ENDED, None),
-    "zero_bytes.webm": (CameraState.FAILED, 0),
-    "made/audio_only.mp4": (CameraState.FAILED, 0),
-    "made/black_640x360.mp4": (CameraState.ENDED, 150),
-    "made/frozen_after_6s.mp4": (CameraState.ENDED, 210),
-    "made/interlaced_tff_25i.ts": (CameraState.ENDED, 200),
-    "made/long_gop.ts": (CameraState.ENDED, 200),
-    "made/mjpeg_768x576.avi": (CameraState.ENDED, 80),
-    "made/odd_641x361_yuv444.mp4": (CameraState.ENDED, 70),
-    "made/one_fps.mp4": (CameraState.ENDED, 32),
-    "made/packet_loss_1pct.ts": (CameraState.ENDED, 196),
-    "made/portrait_1080x1920.mp4": (CameraState.ENDED, 40),
-    "made/pts_jump_fwd_5000s_then_back.ts": (CameraState.ENDED, 300),
-    "made/start_mid_gop.ts": (CameraState.FAILED, 0),
-    "made/truncated.mkv": (CameraState.ENDED, None),
-    "made/truncated_no_moov.mp4": (CameraState.FAILED, 0),
-    "made/vfr_gaps.mp4": (CameraState.ENDED, 68),
-    "made/Камера 1 – Hof#2 %41 ü.mp4": (CameraState.ENDED, 100),  # noqa: RUF001
-}
-SIZES = {
-    "rotated_90.mov": [(320, 568)],
-    "rot90_metadata.mp4": [(464, 848)],
-    "res_change_midstream.h264": [(848, 464), (424, 232)],
-    "made/odd_641x361_yuv444.mp4": [(641, 361)],
-    "made/portrait_1080x1920.mp4": [(1080, 1920)],
-}
-
-
-@pytest.mark.real
-@pytest.mark.parametrize("name", EXPECTED)
-def test_shared_videos_play_or_fail_as_their_table_says(name: str) -> None:
-    path = VIDEOS / name
-    if not path.exists():
-        pytest.skip(f"needs {path}")
-    state, count = EXPECTED[name]
-    sink = CollectingSink(keyframe_every=5)
-    with running(sink, CameraSettings("c", str(path), realtime=False)):
-        sink.wait(lambda: sink.states()[-1] in (CameraState.ENDED, CameraState.FAILED))
-    assert sink.states()[-1] is state, sink.statuses
-    if count is None:
-        assert sink.frames
-    else:
-        assert len(sink.frames) == count
-    if name in SIZES:
-        assert sink.sizes == SIZES[name]
-    if name == "made/packet_loss_1pct.ts":
-        assert sum(frame.corrupt for frame in sink.frames) >= 22
-        assert CameraState.DEGRADED in sink.states()
-    sink.check_accounts("c")
-
-
-@pytest.mark.real
-@pytest.mark.parametrize(
-    ("name", "usual_s", "most_s"),
-    [
-        ("made/vfr_gaps.mp4", 0.17, 0.4),
-        ("made/pts_jump_fwd_5000s_then_back.ts", 0.1, 0.2),
-        ("android_slow_motion.mp4", 0.07, 0.4),
-        ("res_change_midstream.h264", 1 / 25, 0.1),
-    ],
-)
-def test_shared_videos_are_due_at_a_sane_pace(name: str, usual_s: float, most_s: float) -> None:
-    """On a manual clock: what a perfectly punctual thread would give out."""
-    from vidserve.capture.pacing import Pacer
-
-    path = VIDEOS / name
-    if not path.exists():
-        pytest.skip(f"needs {path}")
-    reader = PyAvReader(CameraSettings("c", str(path)), RealClock())
-    reader.open()
-    nominal_fps = reader.nominal_fps
-    reader.close()
-    pacer = Pacer(0.033, nominal_fps)
-    now_s = 0.0
-    dues = []
-    for pts_s, _ in read_all(path):
-        now_s = max(now_s, pacer.wake_s(pts_s, now_s))
-        due = pacer.picture(pts_s, now_s)
-        assert not due.missed and not due.lost
-        dues.append(due.due_s)
-    gaps = np.diff(dues)
-    assert gaps.min() > 0.0
-    assert gaps.max() <= most_s
-    assert np.mean(gaps) == pytest.approx(usual_s, rel=0.5)
 
 
 class FileAsDevice:

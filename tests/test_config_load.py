@@ -461,7 +461,8 @@ def test_exact_sentences_of_the_whole_config(tmp_path: Path, text: str, line: st
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("reader: pyva", "4:13: reader: must be auto or pyav or opencv or synthetic, but is pyva "
+        ("reader: pyva", "4:13: reader: must be auto or rtsp or pyav or opencv or "
+         "synthetic, but is pyva "
          "(did you mean pyav?)"),
         ("transport: TCP", "4:16: transport: must be tcp or udp, but is TCP (did you mean tcp?)"),
         ("publish: on", "4:14: publish: must be every_frame or on_change, but is on"),
@@ -480,6 +481,7 @@ def test_exact_sentences_of_the_whole_config(tmp_path: Path, text: str, line: st
         ("password_file: none", "4:20: password_file: needs a username beside it"),
         ("password: x", "4:15: password: needs a username beside it"),
         ("reader: synthetic", "4:13: reader: synthetic cannot read this source: write auto"),
+        ("reader: rtsp", "4:13: reader: rtsp reads rtsp:// over tcp only: write auto"),
         ('classes: ["a\\nb"]', "4:15: classes[0]: holds a control character"),
         ('classes: [""]', "4:15: classes[0]: must not be empty"),
         ("stall_s: 0", "4:14: stall_s: must be at least 0.1, but is 0"),
@@ -573,6 +575,19 @@ def test_a_smaller_batch_needs_no_target(tmp_path: Path) -> None:
     assert (batch.target, batch.max) == (2, 2)
 
 
+@pytest.mark.parametrize(
+    ("block", "key"),
+    [
+        ("{source: 'rtsp://h/1', reader: rtsp, transport: udp}", "reader"),
+        ("{source: /dev/video0, decoder: cuda}", "decoder"),
+        ("{source: 'synthetic://', crop: [0, 0, 0.5, 1]}", "crop"),
+    ],
+)
+def test_what_a_source_cannot_have_is_refused(tmp_path: Path, block: str, key: str) -> None:
+    result = loaded(tmp_path, f"cameras: {{a: {block}}}\n")
+    assert [problem.key for problem in result.failed_cameras["a"]] == [f"cameras.a.{key}"]
+
+
 def test_notes_do_not_refuse(tmp_path: Path) -> None:
     result = loaded(
         tmp_path,
@@ -584,8 +599,6 @@ def test_notes_do_not_refuse(tmp_path: Path) -> None:
         (1, "web"),
         (3, "mqtt"),
         (4, "outputs"),
-        (6, "cameras.a.skip"),
-        (7, "cameras.b.decoder"),
     ]
     assert not loaded(tmp_path, "mqtt: {}\n" + MINIMAL).notes
 

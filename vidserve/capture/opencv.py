@@ -13,14 +13,12 @@ from typing import Any
 import cv2
 import numpy as np
 
-from vidserve.capture.grey import shrink
+from vidserve.capture.bgr_picture import BgrPicture
 from vidserve.capture.reader import Arrival, SourceFacts
 from vidserve.capture.settings import CameraSettings
 from vidserve.clock import Clock
 from vidserve.errors import SourceUnreachable, SourceUnusable
-from vidserve.frames import ByteArray, Letterbox
 
-GREY = 114
 MAX_FPS = 240.0
 MOST_FAILED_READS = 10
 
@@ -32,48 +30,6 @@ def v4l2_capture(device: str | int) -> Any:
     capture = cv2.VideoCapture(device, cv2.CAP_V4L2)
     capture.set(cv2.CAP_PROP_BUFFERSIZE, 1)
     return capture
-
-
-class BgrPicture:
-    """Picture over an array, uint8 (height, width, 3) BGR."""
-
-    __slots__ = ("_bgr",)
-
-    corrupt = False
-
-    def __init__(self, bgr: ByteArray) -> None:
-        self._bgr = bgr
-
-    @property
-    def width(self) -> int:
-        return int(self._bgr.shape[1])
-
-    @property
-    def height(self) -> int:
-        return int(self._bgr.shape[0])
-
-    def write_letterbox(self, pixels: ByteArray, geometry: Letterbox) -> None:
-        """Shrink first (by areas; enlarge bilinearly), then swap the colours into the slot."""
-        size = (geometry.inner_width, geometry.inner_height)
-        smaller = size[0] < self.width
-        small = cv2.resize(
-            self._bgr, size, interpolation=cv2.INTER_AREA if smaller else cv2.INTER_LINEAR
-        )
-        top, left = geometry.pad_top, geometry.pad_left
-        bottom, right = top + geometry.inner_height, left + geometry.inner_width
-        pixels[:top] = GREY
-        pixels[bottom:] = GREY
-        pixels[top:bottom, :left] = GREY
-        pixels[top:bottom, right:] = GREY
-        pixels[top:bottom, left:right] = small[:, :, ::-1]
-
-    def grey(self, side_limit: int) -> ByteArray:
-        """Shrunk in colour, then made grey: see ``Picture``."""
-        return np.asarray(cv2.cvtColor(shrink(self._bgr, side_limit), cv2.COLOR_BGR2GRAY), np.uint8)
-
-    def to_bgr(self) -> ByteArray:
-        """A copy of the picture."""
-        return self._bgr.copy()
 
 
 class OpenCvReader:
@@ -102,6 +58,7 @@ class OpenCvReader:
         source = settings.source
         is_number = isinstance(source, str) and source.isdecimal()
         self._device: str | int = int(source) if is_number else source
+        self._crop = settings.crop
         self._capture: Any = None
         self.nominal_fps: float | None = None
         self.bad_packets = 0
@@ -147,7 +104,7 @@ class OpenCvReader:
                 break
             good, bgr = self._capture.retrieve()
             if good and bgr is not None and bgr.size:
-                picture = BgrPicture(np.asarray(bgr, np.uint8))
+                picture = BgrPicture(np.asarray(bgr, np.uint8), crop=self._crop)
                 return Arrival(picture, received_s, None, received_s - began_s)
             self.bad_packets += 1
         return None  # for a live source the worker calls this a lost connection

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from urllib.parse import urlsplit
 
 import av.error
 
-from vidserve.errors import (
-    CaptureError,
-    SourceSilent,
-    SourceUnauthorized,
-    SourceUnreachable,
-    SourceUnusable,
-)
+from vidserve.capture import failures
+from vidserve.errors import CaptureError, SourceUnreachable, SourceUnusable
 
 
 def explain_url(error: Exception, url: str, waited_s: float, timeout_s: float) -> CaptureError:
@@ -30,34 +24,23 @@ def explain_url(error: Exception, url: str, waited_s: float, timeout_s: float) -
     scheme = urlsplit(url).scheme.upper()
     if isinstance(error, (av.error.HTTPUnauthorizedError, av.error.HTTPForbiddenError)):
         code = 401 if isinstance(error, av.error.HTTPUnauthorizedError) else 403
-        return SourceUnauthorized(
-            f"{place} refused the login ({code}): check username and password"
-        )
+        return failures.refused_login(place, code)
     if isinstance(error, av.error.HTTPNotFoundError):
-        return SourceUnreachable(f"{place} knows no such stream (404): check the path of the URL")
+        return failures.no_such_stream(place)
     if isinstance(error, (av.error.HTTPError, av.error.HTTPClientError)):
-        return SourceUnreachable(
-            f"{place} answered: {error.strerror}: check the URL and the camera"
-        )
+        return failures.answered(place, str(error.strerror))
     if isinstance(error, ConnectionRefusedError):
-        return SourceUnreachable(
-            f"{place} refuses the connection: check that the camera is on and the port is right"
-        )
+        return failures.refused(place)
     if isinstance(error, (av.error.ExitError, TimeoutError)) or waited_s >= 0.9 * timeout_s:
-        return SourceSilent(
-            f"{place} gave no answer for {timeout_s:g} s: check the address and the network"
-        )
+        return failures.silent(place, timeout_s)
     if isinstance(error, av.error.ProtocolNotFoundError):
         return SourceUnusable(f"{scheme} is not built into this FFmpeg: use RTSP or HTTP instead")
     if isinstance(error, av.error.InvalidDataError):
-        return SourceUnreachable(
-            f"{place} gave no sensible answer: check that the URL is right and {scheme} is spoken"
-        )
+        return failures.nonsense(place, scheme)
     host = urlsplit(url).hostname
-    if host and not _resolves(host):
-        return SourceUnreachable(f"no such host: {host}: check the name and the name server")
-    text = getattr(error, "strerror", None) or type(error).__name__
-    return SourceUnreachable(f"{place} cannot be reached: {text}: check the URL and the network")
+    if host and not failures.resolves(host):
+        return failures.no_such_host(host)
+    return failures.no_way(place, getattr(error, "strerror", None) or type(error).__name__)
 
 
 def explain_file(error: Exception, path: str) -> CaptureError:
@@ -72,11 +55,3 @@ def explain_file(error: Exception, path: str) -> CaptureError:
     return SourceUnusable(
         f"{path} holds no video that can be read ({text}): it may be cut short or damaged"
     )
-
-
-def _resolves(host: str) -> bool:
-    try:
-        socket.getaddrinfo(host, None)
-    except OSError:
-        return False
-    return True

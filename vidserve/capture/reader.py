@@ -22,6 +22,11 @@ class Picture(Protocol):
         ...
 
     @property
+    def rotation(self) -> int:
+        """By how many degrees counterclockwise it was turned to be upright: 0, 90, 180 or 270."""
+        ...
+
+    @property
     def corrupt(self) -> bool:
         """The decoder marked it as damaged."""
         ...
@@ -78,6 +83,7 @@ class SourceFacts:
         decoder: ``cpu``, or the accelerator that decodes.
         note: Why it is not read or decoded as the config asks; "" if it is.
         reorder: How many pictures the decoder holds back to bring B-frames in order.
+        clock_ahead_s: By how much the sender's clock is ahead of ours, if it says (RTCP).
     """
 
     reader: str
@@ -88,6 +94,7 @@ class SourceFacts:
     decoder: str = "cpu"
     note: str = ""
     reorder: int = 0
+    clock_ahead_s: float | None = None
 
 
 class Reader(Protocol):

@@ -15,15 +15,16 @@ def open_reader(settings: CameraSettings, clock: Clock) -> Reader:
     """The reader for a source, not opened yet.
 
     ``auto``: ``synthetic://`` is the formula, numbers and ``/dev/video*`` are local devices
-    (OpenCV), everything else goes to PyAV.
+    (OpenCV), ``rtsp://`` over TCP goes to our own reader where the stream allows, everything
+    else to PyAV.
 
     Raises:
-        SourceUnusable: the reader is unknown.
+        SourceUnusable: the reader is unknown, or cannot read such a source.
     """
     source = settings.source
     reader = settings.reader
     if reader == "auto":
-        reader = _choose(source)
+        reader = _choose(source, settings.transport)
     # Imported when needed: OpenCV and FFmpeg take a while to load.
     if reader == "synthetic":
         return SyntheticReader(str(source), clock)
@@ -35,10 +36,24 @@ def open_reader(settings: CameraSettings, clock: Clock) -> Reader:
         from vidserve.capture.pyav import PyAvReader
 
         return PyAvReader(settings, clock)
-    raise SourceUnusable(f"reader {reader!r} is not known: use auto, pyav, opencv or synthetic")
+    if reader == "rtsp":
+        from vidserve.capture.rtsp.choice import RtspOrPyAvReader
+        from vidserve.capture.rtsp.reader import RtspReader
+
+        return (
+            RtspReader(settings, clock)
+            if settings.reader == "rtsp"
+            else (RtspOrPyAvReader(settings, clock))
+        )
+    raise SourceUnusable(
+        f"reader {reader!r} is not known: use auto, rtsp, pyav, opencv or synthetic"
+    )
 
 
-def _choose(source: str | int) -> str:
+def _choose(source: str | int, transport: str) -> str:
     if isinstance(source, int) or source.startswith("/dev/video") or source.isdecimal():
         return "opencv"
-    return "synthetic" if urlsplit(source).scheme == SCHEME else "pyav"
+    scheme = urlsplit(source).scheme.lower()
+    if scheme == SCHEME:
+        return "synthetic"
+    return "rtsp" if scheme == "rtsp" and transport == "tcp" else "pyav"

@@ -150,6 +150,8 @@ class SyntheticPicture:
 
     __slots__ = ("_pts_s", "_scene", "corrupt")
 
+    rotation = 0
+
     def __init__(self, scene: SyntheticScene, pts_s: float, corrupt: bool) -> None:
         self._scene = scene
         self._pts_s = pts_s

@@ -129,7 +129,8 @@ def _row(title: str, *parts: str) -> str:
 
 def _camera(camera: CameraSettings, config: Config) -> list[str]:
     own = camera.own
-    parts = [f"{camera.shown_source} ({camera.reader})"]
+    reader = "rtsp, else pyav" if camera.reader == "auto" else camera.reader
+    parts = [f"{camera.shown_source} ({reader})"]
     parts += _login(camera.username, camera.password, own.password_file)
     if not own.enabled:
         parts.append("disabled")

@@ -56,13 +56,17 @@ class CameraSettings:
         return self.own.password
 
     @property
-    def reader(self) -> Literal["pyav", "opencv", "synthetic"]:
-        """``auto`` decided: OpenCV for devices, PyAV for files and URLs."""
+    def reader(self) -> Literal["auto", "rtsp", "pyav", "opencv", "synthetic"]:
+        """Who opens the source. ``auto`` stays only where the stream itself has to be asked:
+        for RTSP over TCP, which our own reader takes, or else PyAV.
+        """
         if self.own.reader != "auto":
             return self.own.reader
         if self.kind == "synthetic":
             return "synthetic"
-        return "opencv" if self.kind == "device" else "pyav"
+        if self.kind == "device":
+            return "opencv"
+        return "auto" if self.own.speaks_rtsp_over_tcp else "pyav"
 
     @property
     def keyframe_interval(self) -> int:

@@ -25,9 +25,6 @@ from vidserve.config.yaml_source import MAX_BYTES, Tree, parse_bytes
 NOT_YET: Mapping[str, tuple[str, ...]] = {
     "web": (),
     "history": (),
-    "cameras.*.decoder": ("cpu",),
-    "cameras.*.skip": ("none",),
-    "cameras.*.crop": (),
 }
 """Keys that this version takes and does nothing with -> the values that need no note."""
 

@@ -318,8 +318,9 @@ class CameraConfig(_Model):
         default=5.0, description="Seconds without a frame until it is stalled."
     )
     start_s: Timeout = Field(default=10.0, description="Seconds that connecting may take.")
-    reader: Annotated[Literal["auto", "pyav", "opencv", "synthetic"], AsText] = Field(
-        default="auto", description="auto: OpenCV for devices, PyAV for files and URLs."
+    reader: Annotated[Literal["auto", "rtsp", "pyav", "opencv", "synthetic"], AsText] = Field(
+        default="auto",
+        description="auto: OpenCV for devices, an own reader for RTSP where it can, else PyAV.",
     )
     transport: Annotated[Literal["tcp", "udp"], AsText] = Field(
         default="tcp", description="For RTSP."
@@ -350,6 +351,12 @@ class CameraConfig(_Model):
             found.append(("reader", f"{self.reader} cannot read this source: write auto"))
         if self.reader == "opencv" and self.source.kind != "device":
             raise wrong("opencv reads local devices only: write auto", "reader")
+        if self.reader == "rtsp" and not self.speaks_rtsp_over_tcp:
+            raise wrong("rtsp reads rtsp:// over tcp only: write auto", "reader")
+        if self.decoder != "cpu" and self.source.kind in ("device", "synthetic"):
+            found.append(("decoder", "is for files and URLs: this source is not decoded by it"))
+        if self.crop is not None and self.source.kind == "synthetic":
+            found.append(("crop", "has no use here: give the synthetic camera another size"))
         if self.crop is not None:
             x1, y1, x2, y2 = self.crop
             if not (x1 < x2 and y1 < y2):
@@ -357,6 +364,12 @@ class CameraConfig(_Model):
         if found:
             raise wrong_all(found)
         return self
+
+    @property
+    def speaks_rtsp_over_tcp(self) -> bool:
+        """Whether our own reader may be asked."""
+        url = self.source.kind == "url" and self.source.shown.lower().startswith("rtsp://")
+        return url and self.transport == "tcp"
 
 
 def _outputs_default(data: dict[str, Any]) -> tuple[Literal["mqtt"], ...]:

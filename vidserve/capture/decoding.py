@@ -1,0 +1,253 @@
+"""Packets in, pictures out, each with the stamp of its own packet. For every reader that decodes.
+
+Pictures are decoded by one thread in slices: FFmpeg's frame threads would hold two more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
+
+import av
+import av.error
+from av.codec.context import Flags as CodecFlags
+from av.codec.hwaccel import HWAccel
+from av.video.codeccontext import VideoCodecContext
+from av.video.reformatter import VideoReformatter
+
+from vidserve.capture.nal import UnitReader
+from vidserve.capture.pyav_picture import AvPicture
+from vidserve.capture.reader import Arrival
+from vidserve.capture.settings import CameraSettings
+from vidserve.clock import Clock
+from vidserve.errors import SourceSilent, SourceUnusable
+
+AnyPacket: TypeAlias = "av.Packet[Any]"  # of any track; PyAV's class takes no [] at run time
+
+# What follows a refused packet is built on a picture that is not there, though FFmpeg does not
+# always say so. It counts as damaged until the next key picture, or for so long: a stream that
+# refreshes itself bit by bit may never have one.
+SMEARED_S = 10.0
+_MOST_PENDING = 32  # pictures in a decoder; H.264 and HEVC reorder at most 16
+
+
+class Stamp(NamedTuple):
+    """When a packet was received (monotonic), and how long the read waited for it; seconds."""
+
+    received_s: float
+    waited_s: float
+
+
+class Decoder:
+    """The decoder of one track. Belongs to the capture thread.
+
+    Args:
+        context: Not opened yet.
+        time_base: Of the packets' timestamps; None: pictures get no ``pts_s``.
+        settings: Of the camera: ``skip`` and ``crop``.
+        clock: For damage that is forgotten after a while.
+        live: Hand pictures out as soon as they are decoded. Not for files: there that would hand
+            reordered pictures out of order at the start.
+        begins_anew: After a refused packet decode nothing until the next key picture. For files
+            that have an index: streams are made to be joined anywhere, their decoder is left to
+            it, and what it makes of the damage is marked.
+    """
+
+    def __init__(
+        self,
+        context: VideoCodecContext,
+        time_base: Fraction | None,
+        settings: CameraSettings,
+        clock: Clock,
+        *,
+        live: bool,
+        begins_anew: bool,
+    ) -> None:
+        context.thread_type = "SLICE"
+        context.thread_count = 1
+        if live:
+            context.flags |= CodecFlags.low_delay
+        self.context = context
+        self.bad_packets = 0
+        self.skipped = 0
+        self.hurried = False
+        # As two floats: a Fraction costs 20 times as much to multiply with.
+        self._ticks = (float(time_base.numerator), time_base.denominator) if time_base else None
+        self._clock = clock
+        self._skips = settings.skip == "nonref"
+        self._crop = settings.crop
+        self._units: UnitReader | None = None
+        self._begins_anew = begins_anew
+        self._reformatter = VideoReformatter()
+        self._decoded: deque[av.VideoFrame] = deque()
+        # pts of packets in the decoder -> when they were received, and how long that took
+        self._pending: dict[int, Stamp] = {}
+        self._latest = Stamp(0.0, 0.0)
+        self._decode_s = 0.0
+        self._smeared_until_s = float("-inf")
+        self._awaits_key_picture = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether a picture waits to be taken."""
+        return bool(self._decoded)
+
+    def feed(self, packet: AnyPacket, stamp: Stamp, damaged: bool = False) -> bool:
+        """Decode one packet; an empty one without pts flushes the decoder.
+
+        Args:
+            packet: Of this track.
+            stamp: Its own.
+            damaged: Parts of it are known to be lost.
+
+        Returns:
+            False if the decoder refused it.
+        """
+        if packet.size == 0 and packet.pts is not None:
+            return True  # an empty sample; to the decoder it would mean the end
+        if self._awaits_key_picture and packet.size:
+            if not packet.is_keyframe:
+                return True
+            self._awaits_key_picture = False
+        if damaged:
+            self.smear()
+        if self.hurried and self._skips and packet.size and self._can_be_left_out(packet):
+            self.skipped += 1
+            return True
+        self._latest = stamp
+        if packet.pts is not None:
+            if len(self._pending) >= _MOST_PENDING:
+                # Its picture never came. The oldest, not the smallest: timestamps may jump.
+                del self._pending[next(iter(self._pending))]
+            self._pending[packet.pts] = stamp
+        began_s = self._clock.now()
+        try:
+            frames = self.context.decode(packet if packet.size else None)
+        except EOFError:
+            return True  # the decoder was flushed before
+        except (av.error.FFmpegError, OSError, ValueError):
+            self.bad_packets += 1
+            self.smear()
+            if packet.pts is not None:
+                self._pending.pop(packet.pts, None)
+            if self._begins_anew:
+                # What follows rests on a picture that is not there: begin anew.
+                self.context.flush_buffers()
+                self._pending.clear()
+                self._awaits_key_picture = True
+            return False
+        if frames:
+            self._decode_s = self._clock.now() - began_s
+            self._decoded.extend(frames)
+        return True
+
+    def smear(self) -> None:
+        """Something was lost: what comes until the next key picture is damaged."""
+        self._smeared_until_s = self._clock.now() + SMEARED_S
+
+    def take(self, with_pts: bool = True) -> Arrival:
+        """The next decoded picture; only when ``ready``."""
+        frame = self._decoded.popleft()
+        pts = frame.pts if frame.pts is not None else frame.dts
+        stamp = self._latest if pts is None else self._pending.pop(pts, self._latest)
+        if frame.key_frame:
+            self._smeared_until_s = float("-inf")
+        smeared = self._clock.now() < self._smeared_until_s
+        return Arrival(
+            AvPicture(frame, self._reformatter, frame.is_corrupt or smeared, self._crop),
+            stamp.received_s,
+            self.seconds(pts) if with_pts else None,
+            stamp.waited_s,
+            key=frame.key_frame,
+            decode_s=self._decode_s,
+        )
+
+    def earliest_pts_s(self, next_pts: int | None) -> float | None:
+        """The smallest pts that is in the decoder or next to go in: exact, whatever the rate."""
+        if self._decoded:
+            return self.seconds(self._decoded[0].pts)
+        candidates = list(self._pending)
+        if next_pts is not None:
+            candidates.append(next_pts)
+        return self.seconds(min(candidates)) if candidates else None
+
+    def seconds(self, pts: int | None) -> float | None:
+        """A timestamp of the track in seconds."""
+        if pts is None or self._ticks is None:
+            return None
+        return pts * self._ticks[0] / self._ticks[1]
+
+    def forget(self) -> None:
+        """The source goes on from another place."""
+        self._decoded.clear()
+        self._pending.clear()
+        self._smeared_until_s = float("-inf")
+        self._awaits_key_picture = False
+
+    def _can_be_left_out(self, packet: AnyPacket) -> bool:
+        """Whether no other picture is built on this one, as far as the codec tells."""
+        if self._units is None:
+            self._units = UnitReader(self.context.name, self.context.extradata or b"")
+        return self._units.disposable(memoryview(packet))
+
+
+class Patience:
+    """Packets come, but no picture: how long that is borne.
+
+    Args:
+        settings: ``start_s`` for the first picture, ``stall_s`` for the others.
+        clock: Tells the time; the first limit runs from now.
+    """
+
+    def __init__(self, settings: CameraSettings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._began_s = clock.now()
+        self._picture_s: float | None = None
+
+    def picture(self) -> None:
+        """One was decoded."""
+        self._picture_s = self._clock.now()
+
+    def check(self, live: bool) -> None:
+        """To be called while there is none.
+
+        Raises:
+            SourceUnusable: the first one did not come in time.
+            SourceSilent: a live source showed nothing for too long.
+        """
+        now_s = self._clock.now()
+        if self._picture_s is None:
+            if now_s - self._began_s > self._settings.start_s:
+                raise SourceUnusable(
+                    f"no frames decoded in {self._settings.start_s:g} s, though data comes: "
+                    "check the camera's codec, and that it sends key pictures often enough"
+                )
+        elif live and now_s - self._picture_s > self._settings.stall_s:
+            raise SourceSilent(f"no frame for {self._settings.stall_s:g} s")
+
+
+def accelerator(decoder: str) -> tuple[HWAccel | None, str]:
+    """What PyAV needs to decode by ``decoder``, and why it does not ("" if it does, or need not).
+
+    A codec or profile that the device cannot decode falls back to the CPU in FFmpeg itself.
+    """
+    if decoder == "cpu":
+        return None, ""
+    trouble = _trouble_of(decoder)
+    if trouble:
+        return None, f"decoder {decoder} cannot be used ({trouble}): decoded by the CPU instead"
+    return HWAccel(decoder, allow_software_fallback=True), ""
+
+
+@lru_cache(maxsize=8)
+def _trouble_of(decoder: str) -> str:
+    """Why the device cannot be opened; "" if it can. Asked once: it takes a while."""
+    try:
+        av.CodecContext.create("h264", "r", hwaccel=HWAccel(decoder))
+    except (av.error.FFmpegError, OSError, RuntimeError, ValueError, NotImplementedError) as error:
+        text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return f"no such device, driver or build: {text}"
+    return ""

@@ -1,0 +1,224 @@
+"""One TCP connection to an RTSP server: requests, answers, and the packets between them.
+
+Belongs to the capture thread; only ``abort`` is for others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from vidserve import __version__
+from vidserve.capture import failures
+from vidserve.capture.rtsp.login import Login
+from vidserve.capture.rtsp.wire import Message, Splitter
+from vidserve.clock import Clock
+from vidserve.errors import SourceSilent, SourceUnreachable
+
+logger = logging.getLogger(__name__)
+
+AGENT = f"vidserve/{__version__}"
+_LONGEST_WAIT_S = 0.5
+
+
+class Socket(Protocol):
+    """What is used of a socket."""
+
+    def settimeout(self, value: float | None, /) -> None: ...
+    def recv_into(self, buffer: memoryview, /) -> int: ...
+    def sendall(self, data: bytes, /) -> None: ...
+    def shutdown(self, how: int, /) -> None: ...
+    def close(self) -> None: ...
+
+
+Connect = Callable[[str, int, float, Clock], Socket]
+"""Host, port, seconds that it may take, clock -> a connected socket. Raises OSError."""
+
+
+def connect_tcp(host: str, port: int, limit_s: float, clock: Clock) -> Socket:
+    """The first address that takes the connection; all of them within ``limit_s``.
+
+    The name server keeps its own time: the supervisor of the camera looks after that.
+    """
+    until_s = clock.now() + limit_s
+    error: OSError = TimeoutError("timed out")
+    for family, kind, protocol, _, address in socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM
+    ):
+        left_s = until_s - clock.now()
+        if left_s <= 0.0:
+            break
+        one = socket.socket(family, kind, protocol)
+        try:
+            one.settimeout(left_s)
+            one.connect(address)
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as failure:
+            one.close()
+            error = failure
+            continue
+        return one
+    raise error
+
+
+class Received(NamedTuple):
+    """Packets and answers that came at one moment.
+
+    Attributes:
+        when_s: Monotonic time.
+        waited_s: How long that was waited for.
+    """
+
+    when_s: float
+    waited_s: float
+
+
+class Connection:
+    """A connected server.
+
+    Args:
+        host, port: Of the server.
+        until_s: The connection has to stand by then (monotonic).
+        limit_s: How long that is, for people.
+        login: Answers to what the server asks; kept over redirects.
+        clock: Tells the time.
+        connect: Makes the socket.
+        aborted: Set by another thread: no more waiting.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        until_s: float,
+        limit_s: float,
+        login: Login,
+        clock: Clock,
+        connect: Connect,
+        aborted: threading.Event,
+    ) -> None:
+        self.place = f"{host}:{port}"
+        self._clock = clock
+        self._limit_s = limit_s
+        self._login = login
+        self._aborted = aborted
+        self._sequence = 0
+        self.session = ""
+        self.splitter = Splitter()
+        self.latest = Received(clock.now(), 0.0)
+        self._timeout_s = -1.0
+        try:
+            self._socket = connect(host, port, max(0.001, until_s - clock.now()), clock)
+        except ConnectionRefusedError:
+            raise failures.refused(self.place) from None
+        except TimeoutError:
+            raise failures.silent(self.place, limit_s) from None
+        except socket.gaierror:
+            raise failures.no_such_host(host) from None
+        except OSError as error:
+            raise failures.no_way(self.place, error.strerror or str(error)) from None
+
+    def abort(self) -> None:
+        """Wake the thread that waits. Any thread."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Free the socket."""
+        self.abort()
+        self._socket.close()
+
+    def send(self, method: str, url: str, headers: dict[str, str] | None = None) -> int:
+        """Send a request without waiting; its sequence number."""
+        self._sequence += 1
+        lines = [f"{method} {url} RTSP/1.0", f"CSeq: {self._sequence}", f"User-Agent: {AGENT}"]
+        if self.session:
+            lines.append(f"Session: {self.session}")
+        authorization = self._login.header(method, url)
+        if authorization is not None:
+            lines.append(f"Authorization: {authorization}")
+        lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+        self.send_bytes(("\r\n".join(lines) + "\r\n\r\n").encode("utf-8", "surrogateescape"))
+        return self._sequence
+
+    def send_bytes(self, data: bytes) -> None:
+        """Send as it is.
+
+        Raises:
+            SourceSilent: the server does not take it.
+            SourceUnreachable: it is gone.
+        """
+        try:
+            self._set_timeout(self._limit_s)
+            self._socket.sendall(data)
+        except TimeoutError:
+            raise failures.silent(self.place, self._limit_s) from None
+        except OSError as error:
+            raise self._lost(error) from None
+
+    def answer(self, sequence: int, until_s: float) -> Message:
+        """Wait for the answer to a request; packets that come before it are thrown away.
+
+        Raises:
+            SourceSilent: it did not come in time.
+            SourceUnreachable: the server is gone.
+        """
+        while True:
+            found = self.splitter.next()
+            if found is None:
+                if not self.receive(until_s) and self._clock.now() >= until_s:
+                    raise failures.silent(self.place, self._limit_s)
+            elif isinstance(found, Message):
+                if found.method:
+                    self.decline(found)
+                elif found.header("cseq") in ("", str(sequence)):  # some leave it out
+                    return found
+
+    def decline(self, request: Message) -> None:
+        """The server asks for something: a sign of life is all that it gets."""
+        known = request.method in ("OPTIONS", "GET_PARAMETER", "SET_PARAMETER")
+        status = "200 OK" if known else "501 Not Implemented"
+        self.send_bytes(f"RTSP/1.0 {status}\r\nCSeq: {request.header('cseq')}\r\n\r\n".encode())
+
+    def receive(self, until_s: float) -> bool:
+        """Wait for bytes; False if none came yet: look at the time. ``latest`` says when.
+
+        Raises:
+            SourceSilent: another thread wants this one to end.
+            SourceUnreachable: the server closed the connection.
+        """
+        began_s = self._clock.now()
+        left_s = until_s - began_s
+        # What is there already is read even after the time is over: the thread may have been late.
+        self._set_timeout(min(max(0.001, left_s), _LONGEST_WAIT_S))
+        try:
+            count = self._socket.recv_into(self.splitter.room())
+        except TimeoutError:
+            count = -1
+        except OSError as error:
+            raise self._lost(error) from None
+        if self._aborted.is_set():
+            raise SourceSilent("the source was aborted")
+        if count < 0:
+            return False
+        if count == 0:
+            raise SourceUnreachable("the camera closed the connection")
+        self.splitter.received(count)
+        now_s = self._clock.now()
+        self.latest = Received(now_s, now_s - began_s)
+        return True
+
+    def _set_timeout(self, timeout_s: float) -> None:
+        """Only if it changes: it is a system call, and there is a receive for each packet."""
+        if timeout_s != self._timeout_s:
+            self._timeout_s = timeout_s
+            self._socket.settimeout(timeout_s)
+
+    def _lost(self, error: OSError) -> SourceUnreachable:
+        if self._aborted.is_set():
+            return SourceSilent("the source was aborted")
+        return SourceUnreachable(f"reading failed: {error.strerror or type(error).__name__}")
