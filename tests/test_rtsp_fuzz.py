@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 
 import pytest
 from hypothesis import given, settings
@@ -127,7 +128,9 @@ def test_whatever_a_server_sends_ends_in_pictures_or_an_error_of_ours(
     clock: Clock = SteppingClock()
     data = b"".join(parts)
 
-    def connect(host: str, port: int, limit_s: float, clock: Clock) -> ScriptedSocket:
+    def connect(
+        host: str, port: int, limit_s: float, clock: Clock, aborted: threading.Event
+    ) -> ScriptedSocket:
         return ScriptedSocket(data, sizes, then)
 
     camera = CameraSettings("c", "rtsp://camera/x", start_s=5.0, stall_s=5.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import socket
@@ -164,6 +165,29 @@ def test_silence_at_any_step_is_bounded(server: ScriptedRtsp, method: str) -> No
     assert time.monotonic() - began_s < 5.0
 
 
+@pytest.mark.parametrize("method", ["PLAY", "TEARDOWN"])
+def test_pictures_are_no_answer(server: ScriptedRtsp, clip: rtp.Coded, method: str) -> None:
+    """A server that sends and sends, and never answers: the time counts, whatever comes."""
+
+    def flood(request: Request, connection: Connection) -> Answer:
+        if method == "PLAY":
+            threading.Thread(target=connection.play, args=(clip,), daemon=True).start()
+        return SILENT
+
+    server.on(method, flood)
+    began_s = time.monotonic()
+    with server:
+        reader = reader_of(server, start_s=1.0)
+        if method == "PLAY":
+            with pytest.raises(SourceSilent):
+                reader.open()
+        else:
+            reader.open()
+            read(reader, 2)
+        reader.close()
+    assert time.monotonic() - began_s < 6.0
+
+
 @pytest.mark.parametrize("place", ["OPTIONS", "DESCRIBE"])
 def test_redirects_are_followed(server: ScriptedRtsp, clip: rtp.Coded, place: str) -> None:
     first = ScriptedRtsp("")
@@ -273,6 +297,22 @@ def test_how_a_stream_ends(
     assert words in str(error)
 
 
+def test_sender_reports_alone_are_no_pictures(server: ScriptedRtsp) -> None:
+    def reports(one: Connection) -> None:
+        while not one.wait(0.05):
+            one.send_rtcp(rtp.sender_report(time.time(), 0))
+
+    server.on_play = reports
+    with server:
+        reader = reader_of(server)
+        reader.open()
+        began_s = time.monotonic()
+        with pytest.raises(SourceSilent, match="no frame for 1 s"):
+            reader.read()
+        assert 0.9 < time.monotonic() - began_s < 5.0
+        reader.close()
+
+
 def test_what_the_server_asks_is_answered(server: ScriptedRtsp) -> None:
     seen = threading.Event()
 
@@ -355,6 +395,8 @@ def test_abort_ends_a_blocked_call_at_once(server: ScriptedRtsp, where: str) -> 
         assert time.monotonic() - began_s < 5.0
         reader.close()
         timer.join()
+        if where == "silent":
+            server.wait_request("TEARDOWN")  # the camera learns of it all the same
 
 
 @pytest.mark.parametrize(
@@ -398,6 +440,29 @@ def test_a_server_that_stops_reading_does_not_hold_us() -> None:
             reader.open()
         reader.close()
         assert time.monotonic() - began_s < 5.0
+
+
+def test_abort_while_the_connection_is_made() -> None:
+    """A host that answers nothing, not even a refusal: the queue of its port is full."""
+    with socket.socket() as listener, contextlib.ExitStack() as held:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        address = listener.getsockname()
+        for _ in range(4):
+            filler = held.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(address)
+        reader = RtspReader(
+            CameraSettings("c", f"rtsp://127.0.0.1:{address[1]}/x", start_s=20.0), RealClock()
+        )
+        timer = threading.Timer(0.3, reader.abort)
+        timer.start()
+        began_s = time.monotonic()
+        with pytest.raises(SourceSilent):
+            reader.open()
+        timer.join()
+        reader.close()
+    assert time.monotonic() - began_s < 5.0
 
 
 def test_an_endless_flood_of_packets_is_read_at_the_readers_pace(clip: rtp.Coded) -> None:

@@ -331,6 +331,8 @@ def _source_key(settings: CameraSettings, sides: tuple[int, ...]) -> Hashable:
         settings.password,
         settings.reader,
         settings.transport,
+        settings.decoder,
+        settings.crop,
         sides,
     )
 

@@ -6,7 +6,10 @@ Belongs to the capture thread; only ``abort`` is for others.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
+import os
+import select
 import socket
 import threading
 from collections.abc import Callable
@@ -23,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 AGENT = f"vidserve/{__version__}"
 _LONGEST_WAIT_S = 0.5
+_LOOK_S = 0.2  # how often a connection that is being made looks whether it is still wanted
 
 
 class Socket(Protocol):
@@ -35,27 +39,39 @@ class Socket(Protocol):
     def close(self) -> None: ...
 
 
-Connect = Callable[[str, int, float, Clock], Socket]
-"""Host, port, seconds that it may take, clock -> a connected socket. Raises OSError."""
+Connect = Callable[[str, int, float, Clock, threading.Event], Socket]
+"""Host, port, seconds that it may take, clock, stop -> a connected socket. Raises OSError."""
 
 
-def connect_tcp(host: str, port: int, limit_s: float, clock: Clock) -> Socket:
+def connect_tcp(
+    host: str, port: int, limit_s: float, clock: Clock, aborted: threading.Event
+) -> Socket:
     """The first address that takes the connection; all of them within ``limit_s``.
 
     The name server keeps its own time: the supervisor of the camera looks after that.
+
+    Raises:
+        OSError: of the last address; TimeoutError also if ``aborted`` was set meanwhile.
     """
     until_s = clock.now() + limit_s
     error: OSError = TimeoutError("timed out")
     for family, kind, protocol, _, address in socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM
     ):
-        left_s = until_s - clock.now()
-        if left_s <= 0.0:
-            break
         one = socket.socket(family, kind, protocol)
         try:
-            one.settimeout(left_s)
-            one.connect(address)
+            one.setblocking(False)
+            code = one.connect_ex(address)
+            writable = select.poll()
+            writable.register(one, select.POLLOUT)
+            while code == errno.EINPROGRESS:
+                left_s = until_s - clock.now()
+                if left_s <= 0.0 or aborted.is_set():
+                    raise TimeoutError("timed out")
+                if writable.poll(1000 * min(left_s, _LOOK_S)):
+                    code = one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code:
+                raise OSError(code, os.strerror(code))
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as failure:
             one.close()
@@ -112,7 +128,7 @@ class Connection:
         self.latest = Received(clock.now(), 0.0)
         self._timeout_s = -1.0
         try:
-            self._socket = connect(host, port, max(0.001, until_s - clock.now()), clock)
+            self._socket = connect(host, port, max(0.001, until_s - clock.now()), clock, aborted)
         except ConnectionRefusedError:
             raise failures.refused(self.place) from None
         except TimeoutError:
@@ -123,13 +139,14 @@ class Connection:
             raise failures.no_way(self.place, error.strerror or str(error)) from None
 
     def abort(self) -> None:
-        """Wake the thread that waits. Any thread."""
+        """Wake the thread that waits for the server; it can still say good-bye. Any thread."""
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+            self._socket.shutdown(socket.SHUT_RD)
 
     def close(self) -> None:
         """Free the socket."""
-        self.abort()
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
     def send(self, method: str, url: str, headers: dict[str, str] | None = None) -> int:
@@ -170,8 +187,10 @@ class Connection:
         while True:
             found = self.splitter.next()
             if found is None:
-                if not self.receive(until_s) and self._clock.now() >= until_s:
+                # Packets that come meanwhile are no answer: the time counts, whatever comes.
+                if self._clock.now() >= until_s:
                     raise failures.silent(self.place, self._limit_s)
+                self.receive(until_s)
             elif isinstance(found, Message):
                 if found.method:
                     self.decline(found)

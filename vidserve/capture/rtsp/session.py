@@ -84,7 +84,6 @@ class RtspSession:
         self._builder: PictureBuilder | None = None
         self._units: deque[Unit] = deque()
         self._waited_s = 0.0
-        self._data_s = 0.0
         self.clock_ahead_s: float | None = None
 
     @property
@@ -241,12 +240,11 @@ class RtspSession:
         now_s = self._clock.now()
         self._alive_next_s = now_s + self._alive_every_s
         self._report_next_s = now_s + REPORT_EVERY_S
-        self._data_s = now_s
 
     # The stream.
 
     def read(self) -> Unit:
-        """The next picture. Waits for ``stall_s`` at most between two packets.
+        """The next picture. Waits for ``stall_s`` at most, whatever else comes.
 
         Raises:
             SourceSilent: nothing came in time.
@@ -275,16 +273,17 @@ class RtspSession:
 
     def _receive(self) -> None:
         """Wait for more, and do what is due meanwhile."""
-        line = self._line
-        silent_s = self._data_s + self._settings.stall_s
-        until_s = min(silent_s, self._alive_next_s, self._report_next_s)
-        if line.receive(until_s):
-            self._waited_s += line.latest.waited_s
-            self._data_s = now_s = line.latest.when_s
-        else:
-            now_s = self._clock.now()
-            if now_s >= silent_s:
-                raise SourceSilent(f"no frame for {self._settings.stall_s:g} s")
+        line, stall_s = self._line, self._settings.stall_s
+        before_s = self._waited_s
+        began_s = self._clock.now()
+        until_s = min(began_s + stall_s - before_s, self._alive_next_s, self._report_next_s)
+        came = line.receive(until_s)
+        now_s = line.latest.when_s if came else self._clock.now()
+        self._waited_s += now_s - began_s
+        # What came may be the end of a picture, however long it took (this process may have been
+        # stopped meanwhile); if it was none, the next look finds that the time was over before.
+        if (before_s if came else self._waited_s) >= stall_s:
+            raise SourceSilent(f"no frame for {stall_s:g} s")
         if now_s >= self._alive_next_s:
             self._alive_next_s = now_s + self._alive_every_s
             self._alive_sequence = line.send(self._alive_method, self._url)
@@ -342,8 +341,9 @@ class RtspSession:
         connection, self._connection = self._connection, None
         if connection is None:
             return
-        if connection.session and not self._aborted.is_set():
+        if connection.session:
             with contextlib.suppress(CaptureError):  # it is over anyhow
                 sequence = connection.send("TEARDOWN", self._url)
-                connection.answer(sequence, self._clock.now() + GOODBYE_S)
+                if not self._aborted.is_set():
+                    connection.answer(sequence, self._clock.now() + GOODBYE_S)
         connection.close()
