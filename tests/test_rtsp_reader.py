@@ -128,6 +128,24 @@ def test_auto_takes_ffmpeg_where_it_must_and_says_why(
         assert len(server.connections) == 2
 
 
+def test_auto_goes_over_to_ffmpeg_if_no_packet_can_be_read(
+    coded: dict[str, tuple[Path, rtp.Coded]],
+) -> None:
+    """Packets of another payload type than announced, on the first connection only."""
+    _, clip = coded["plain"]
+
+    def play(one: Connection) -> None:
+        kind = 97 if one.index == 0 else 96
+        one.play(clip, rtp.Packetiser("h264", payload_type=kind), fps=60)
+
+    with ScriptedRtsp(rtp.sdp_for(clip), on_play=play) as server:
+        reader = opened(server.url)
+        read(reader, 5)
+        assert "not known here" in reader.facts().note
+        assert reader.facts().reader == "pyav"
+        reader.close()
+
+
 def test_auto_takes_the_own_reader_where_it_can(
     coded: dict[str, tuple[Path, rtp.Coded]],
 ) -> None:

@@ -16,7 +16,7 @@ from vidserve.clock import Clock
 class RtspOrPyAvReader:
     """Asks our own reader first; FFmpeg connects anew if it says that it is not for it.
 
-    Everything but ``open`` is the chosen reader's.
+    Everything else is the chosen reader's.
     """
 
     live = True
@@ -32,9 +32,19 @@ class RtspOrPyAvReader:
     def open(self) -> None:
         try:
             self._reader.open()
-            return
         except NotForThisReader as reason:
-            self._note = f"read by FFmpeg, a frame later: {reason}"
+            self._go_over(reason)
+
+    def read(self) -> Arrival | None:
+        try:
+            return self._reader.read()
+        except NotForThisReader as reason:
+            self._go_over(reason)
+            return self._reader.read()
+
+    def _go_over(self, reason: NotForThisReader) -> None:
+        """Connect anew, with FFmpeg."""
+        self._note = f"read by FFmpeg, a frame later: {reason}"
         self._reader.close()
         with self._lock:
             self._reader = PyAvReader(self._settings, self._clock)
@@ -74,9 +84,6 @@ class RtspOrPyAvReader:
 
     def expected_pts_s(self) -> float | None:
         return self._reader.expected_pts_s()
-
-    def read(self) -> Arrival | None:
-        return self._reader.read()
 
     def rewind(self) -> None:
         self._reader.rewind()

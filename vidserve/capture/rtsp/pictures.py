@@ -67,6 +67,7 @@ class PictureBuilder:
         self.lost = 0
         self.malformed = 0
         self.foreign = 0
+        self.begun = False  # a unit of a picture came
         self.waits_for_next = False  # the last picture was closed by its successor
 
     @property
@@ -278,7 +279,7 @@ class PictureBuilder:
             elif begins and self._has_picture and not self._markers:
                 self.waits_for_next = True
                 self._close()  # neither markers nor timestamps tell
-            self._has_picture = True
+            self._has_picture = self.begun = True
             self._key = self._key or is_key(self._codec, unit)
         self._data += START_CODE
 

@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 DEFAULT_PORT = 554
 MOST_REDIRECTS = 5
 REPORT_EVERY_S = 5.0
+MOST_STRANGE = 50  # packets that cannot be read, before the first that can
 GOODBYE_S = 0.3
 _DEFAULT_TIMEOUT_S = 60.0
 _REDIRECTS = (301, 302, 303, 305, 307, 308)
@@ -249,6 +250,7 @@ class RtspSession:
         Raises:
             SourceSilent: nothing came in time.
             SourceUnreachable: the server went away, or ended the session.
+            NotForThisReader: packets come, and none of the first ones can be read.
         """
         line, builder = self._line, self.pictures
         data_channel = self._channels[0]
@@ -274,6 +276,9 @@ class RtspSession:
     def _receive(self) -> None:
         """Wait for more, and do what is due meanwhile."""
         line, stall_s = self._line, self._settings.stall_s
+        strange = self.pictures.malformed + self.pictures.foreign
+        if strange > MOST_STRANGE and not self.pictures.begun:
+            raise NotForThisReader("its packets are of a kind that is not known here")
         before_s = self._waited_s
         began_s = self._clock.now()
         until_s = min(began_s + stall_s - before_s, self._alive_next_s, self._report_next_s)
