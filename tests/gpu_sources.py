@@ -77,7 +77,8 @@ def main() -> int:
             good = good and (used == "cuda" or path.stem != "libx264")
             sys.stdout.write(
                 f"{path.name}: {used} ({note or 'as asked'}), "
-                f"{len(ours)} of {len(truth)} pictures, difference {worst:.2f}, {wall_ms:.2f} ms (CPU {cpu_ms:.2f}) a picture, "
+                f"{len(ours)} of {len(truth)} pictures, difference {worst:.2f}, "
+                f"{wall_ms:.2f} ms (CPU {cpu_ms:.2f}) a picture, "
                 f"by the CPU {base_wall_ms:.2f} ({base_cpu_ms:.2f})\n"
             )
     return 0 if good else 1
