@@ -7,13 +7,14 @@ export YOLO_OFFLINE := true
 export YOLO_AUTOINSTALL := false
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint unit bench-real samples clean
+.PHONY: help install demo test lint unit bench-real soak samples clean
 
 help:
 	@echo "make demo        run three sample cameras with a live table ($(DEMO_SECONDS) s; DEMO_SECONDS=60 for longer)"
 	@echo "make install     make .venv with vidserve in it, for a service"
 	@echo "make test        ruff, mypy --strict and all tests"
 	@echo "make bench-real  the four real clips in ../shared, one over RTSP, for 60 s"
+	@echo "make soak        500 reconnects, 20 cameras that come and go, bad neighbours (20 min; SOAK=--help)"
 	@echo "make samples     render the sample clips and train the sample model anew (about an hour)"
 	@echo "make clean       remove .venv and caches"
 
@@ -49,6 +50,9 @@ unit: $(VENV)/.dev
 
 bench-real: $(VENV)/.dev
 	$(BIN)/python -m tests.bench_real
+
+soak: $(VENV)/.dev
+	$(BIN)/python -m tests.soak $(SOAK)
 
 samples: $(VENV)/.dev
 	$(BIN)/python samples/render.py && nice -n 19 $(BIN)/python samples/train.py --hours 0.78

@@ -60,9 +60,11 @@ def assert_accounted(report: Report) -> None:
 class Command:
     """``vidserve ...`` as a process of its own."""
 
+    module = "vidserve"
+
     def __init__(self, *arguments: str, **environ: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "vidserve", *arguments],
+            [sys.executable, "-m", self.module, *arguments],
             cwd=ROOT,
             env={**os.environ, **environ},
             stdout=subprocess.PIPE,

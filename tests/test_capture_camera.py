@@ -239,7 +239,7 @@ def test_an_unknown_exception_is_a_state_and_no_secret_leaks(
 class Unconvertible:
     """A picture that cannot be converted."""
 
-    width, height, corrupt = 64, 48, False
+    width, height, rotation, corrupt = 64, 48, 0, False
 
     def write_letterbox(self, pixels: ByteArray, geometry: Letterbox) -> None:
         raise ValueError("no such pixel format")

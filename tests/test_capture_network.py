@@ -1,21 +1,21 @@
-"""Network cameras in the laboratory: RTSP, HTTP, silent, refusing, frozen, locked."""
+"""Network cameras in the laboratory: logins and secrets, silence, refusals, odd streams."""
 
 from __future__ import annotations
 
 import base64
-import itertools
+import contextlib
 import logging
 import time
 from pathlib import Path
 from urllib.parse import quote
 
 import cv2
-import numpy as np
 import pytest
 
 from tests.lab import clips
+from tests.lab.scripted_rtsp import SILENT, ScriptedRtsp
 from tests.lab.servers import (
-    Relay,
+    RTSP_READERS,
     RtspServer,
     mjpeg_server,
     need_rtsp,
@@ -26,7 +26,9 @@ from tests.lab.servers import (
 from tests.lab.sink import CollectingSink, running
 from vidserve.capture.camera import CameraSettings
 from vidserve.capture.pyav import PyAvReader
-from vidserve.clock import RealClock
+from vidserve.capture.reader import Reader
+from vidserve.capture.source import open_reader
+from vidserve.clock import Clock, RealClock
 from vidserve.errors import SourceUnauthorized
 from vidserve.frames import CameraState
 
@@ -63,89 +65,40 @@ def assert_no_secret(texts: list[str], password: str = PASSWORD, user: str = "jo
             assert form not in text
 
 
-def test_rtsp_plays_and_times_rise(stream_clip: Path) -> None:
-    sink = CollectingSink(keyframe_every=5)
-    with RtspServer(stream_clip) as server, running(sink, CameraSettings("c", server.url)):
-        sink.wait(lambda: len(sink.frames) > 40)
-        sink.wait(lambda: len(sink.lags) >= 1)
-    assert sink.states() == [CameraState.CONNECTING, CameraState.RUNNING]
-    frames = sink.of("c")
-    neighbours = [(a, b) for a, b in itertools.pairwise(frames) if b.seq == a.seq + 1]
-    gaps = [b.captured_s - a.captured_s for a, b in neighbours]
-    assert np.median(gaps) == pytest.approx(1 / 30, abs=0.02)
-    sink.check_accounts("c")
-    _, lag_s, delay_s = sink.lags[-1]
-    assert lag_s is not None and 0.0 <= lag_s < 0.5
-    assert delay_s == pytest.approx(1 / 30, abs=0.01)
-
-
-def test_rtsp_server_dies_and_comes_back(stream_clip: Path) -> None:
-    sink = CollectingSink()
-    with RtspServer(stream_clip) as server, running(sink, CameraSettings("c", server.url)):
-        sink.wait_state(CameraState.RUNNING)
-        server.kill()
-        sink.wait_state(CameraState.FAILED)  # refused, after it was lost
-        server.start()
-        sink.wait(lambda: sink.states().count(CameraState.RUNNING) >= 2)
-    states = sink.states()
-    assert states[:4] == [
-        CameraState.CONNECTING,
-        CameraState.RUNNING,
-        CameraState.CONNECTING,
-        CameraState.FAILED,
-    ]
-    assert "connection lost" in sink.statuses[2].reason
-    assert "refuses the connection" in sink.statuses[3].reason
-    sink.check_accounts("c")
-
-
-def test_rtsp_server_that_freezes_is_a_stall(stream_clip: Path) -> None:
-    sink = CollectingSink()
-    with RtspServer(stream_clip) as server, Relay(server.port) as relay:
-        url = server.url.replace(str(server.port), str(relay.port))
-        settings = CameraSettings("c", url, stall_s=1.0, start_s=4.0)
-        with running(sink, settings):
-            sink.wait_state(CameraState.RUNNING)
-            relay.frozen.set()
-            frozen_s = time.monotonic()
-            status = sink.wait_state(CameraState.STALLED)
-            assert time.monotonic() - frozen_s < 10.0
-            relay.frozen.clear()
-            sink.wait(lambda: sink.states().count(CameraState.RUNNING) >= 2, 30.0)
-    assert status.reason == "no frame for 1 s"
-    assert set(sink.states()) == {
-        CameraState.CONNECTING,
-        CameraState.RUNNING,
-        CameraState.STALLED,
-    }
-
-
+@pytest.mark.parametrize("reader", RTSP_READERS)
 @pytest.mark.parametrize("digest", [False, True])
-def test_rtsp_login(stream_clip: Path, digest: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_rtsp_login(
+    stream_clip: Path, digest: bool, reader: str, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     sink = CollectingSink()
     with RtspServer(stream_clip, user="joe", password=PASSWORD, digest=digest) as server:
-        settings = CameraSettings("c", server.url, username="joe", password=PASSWORD)
+        settings = CameraSettings("c", server.url, username="joe", password=PASSWORD, reader=reader)
         with running(sink, settings):
             sink.wait_state(CameraState.RUNNING)
     assert_no_secret([caplog.text, repr(settings), *(status.reason for status in sink.statuses)])
 
 
+@pytest.mark.parametrize("reader", RTSP_READERS)
 def test_rtsp_wrong_password_is_unauthorized_and_stays_secret(
-    stream_clip: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    stream_clip: Path,
+    reader: str,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     caplog.set_level(logging.DEBUG)
     sink = CollectingSink()
     with RtspServer(stream_clip, user="joe", password="right") as server:
-        settings = CameraSettings("c", server.url, username="joe", password=PASSWORD)
+        settings = CameraSettings("c", server.url, username="joe", password=PASSWORD, reader=reader)
         with running(sink, settings):
             status = sink.wait_state(CameraState.UNAUTHORIZED)
         in_url = server.url.replace("://", f"://joe:{quote(PASSWORD, safe='')}@")
         other = CollectingSink()
-        with running(other, CameraSettings("d", in_url)):
+        with running(other, CameraSettings("d", in_url, reader=reader)):
             other.wait_state(CameraState.UNAUTHORIZED)
-        with pytest.raises(SourceUnauthorized) as caught:
-            PyAvReader(settings, RealClock()).open()
+        opened = open_reader(settings, RealClock())
+        with contextlib.closing(opened), pytest.raises(SourceUnauthorized) as caught:
+            opened.open()
     assert "check username and password" in status.reason
     captured = capfd.readouterr()
     texts = [caplog.text, captured.err, captured.out, repr(settings), str(caught.value)]
@@ -154,21 +107,15 @@ def test_rtsp_wrong_password_is_unauthorized_and_stays_secret(
     assert_no_secret(texts)
 
 
-def test_unknown_path_is_a_failure_with_a_reason(stream_clip: Path) -> None:
-    sink = CollectingSink()
-    with RtspServer(stream_clip) as server:
-        url = server.url.replace("/stream", "/nothing")
-        with running(sink, CameraSettings("c", url)):
-            status = sink.wait_state(CameraState.FAILED)
-    assert "404" in status.reason
-
-
-@pytest.mark.parametrize("scheme", ["rtsp", "http"])
-def test_a_silent_server_is_a_stall_and_bounded(scheme: str) -> None:
+@pytest.mark.parametrize(
+    ("scheme", "reader"), [("http", "auto"), *(("rtsp", reader) for reader in RTSP_READERS)]
+)
+def test_a_silent_server_is_a_stall_and_bounded(scheme: str, reader: str) -> None:
     sink = CollectingSink()
     began_s = time.monotonic()
     with silent_server() as port:
-        settings = CameraSettings("c", f"{scheme}://127.0.0.1:{port}/x", start_s=2.0, stall_s=1.0)
+        url = f"{scheme}://127.0.0.1:{port}/x"
+        settings = CameraSettings("c", url, reader=reader, start_s=2.0, stall_s=1.0)
         with running(sink, settings):
             status = sink.wait_state(CameraState.STALLED)
             assert time.monotonic() - began_s < 15.0
@@ -176,11 +123,21 @@ def test_a_silent_server_is_a_stall_and_bounded(scheme: str) -> None:
     assert CameraState.RUNNING not in sink.states()
 
 
-def test_a_refusing_port_fails_once_and_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("reader", RTSP_READERS)
+def test_a_refusing_port_fails_once_and_is_tried_again(
+    reader: str, caplog: pytest.LogCaptureFixture
+) -> None:
     sink = CollectingSink()
-    with running(sink, CameraSettings("c", f"rtsp://127.0.0.1:{refusing_port()}/x")):
+    opened: list[Reader] = []
+
+    def counting(settings: CameraSettings, clock: Clock) -> Reader:
+        opened.append(open_reader(settings, clock))
+        return opened[-1]
+
+    settings = CameraSettings("c", f"rtsp://127.0.0.1:{refusing_port()}/x", reader=reader)
+    with running(sink, settings, factory=counting):
         status = sink.wait_state(CameraState.FAILED)
-        time.sleep(1.4)  # some attempts more
+        sink.wait(lambda: len(opened) >= 3)
     assert "refuses the connection" in status.reason
     assert caplog.text.count("refuses") == 1
     assert len(sink.statuses) == 2
@@ -199,37 +156,25 @@ def test_an_unknown_host_and_an_unknown_scheme() -> None:
     assert "GOPHERX" in scheme.reason
 
 
-def test_three_dead_cameras_do_not_delay_a_good_one(stream_clip: Path) -> None:
+@pytest.mark.parametrize("reader", RTSP_READERS)
+def test_three_dead_cameras_do_not_delay_a_good_one(stream_clip: Path, reader: str) -> None:
     def start_alone(server: RtspServer) -> float:
         sink = CollectingSink()
         began_s = time.monotonic()
-        with running(sink, CameraSettings("good", server.url)):
+        with running(sink, CameraSettings("good", server.url, reader=reader)):
             sink.wait_state(CameraState.RUNNING, "good")
             return time.monotonic() - began_s
 
     with RtspServer(stream_clip) as server, silent_server() as port:
         alone_s = start_alone(server)
         silent = f"rtsp://127.0.0.1:{port}/x"
-        dead = [CameraSettings(f"dead{i}", silent, start_s=2.0) for i in range(3)]
+        dead = [CameraSettings(f"dead{i}", silent, reader=reader, start_s=2.0) for i in range(3)]
         sink = CollectingSink()
         began_s = time.monotonic()
-        with running(sink, *dead, CameraSettings("good", server.url)):
+        with running(sink, *dead, CameraSettings("good", server.url, reader=reader)):
             sink.wait_state(CameraState.RUNNING, "good")
             assert time.monotonic() - began_s < alone_s + 2.0
             sink.wait(lambda: len(sink.of("good")) > 15)
-
-
-def test_http_mjpeg_is_live_and_its_silence_is_a_stall(jpegs: list[bytes]) -> None:
-    sink = CollectingSink(keyframe_every=4)
-    with mjpeg_server(jpegs, stop_after=20) as url:
-        settings = CameraSettings("c", url, stall_s=1.0, start_s=6.0)
-        with running(sink, settings):
-            sink.wait_state(CameraState.RUNNING)
-            status = sink.wait_state(CameraState.STALLED)
-    assert status.reason == "no frame for 1 s"
-    assert sink.sizes == [(320, 180)]
-    assert all(lag_s is None for _, lag_s, _ in sink.lags)  # its timestamps are FFmpeg's invention
-    sink.check_accounts("c")
 
 
 def test_reordered_pictures_of_a_live_stream_keep_their_arrival(tmp_path: Path) -> None:
@@ -281,12 +226,16 @@ def test_http_login(jpegs: list[bytes], caplog: pytest.LogCaptureFixture) -> Non
     assert_no_secret([caplog.text, status.reason])
 
 
-def test_a_request_to_stop_does_not_wait_for_a_silent_server() -> None:
+@pytest.mark.parametrize("reader", RTSP_READERS)
+def test_a_request_to_stop_does_not_wait_for_a_silent_server(reader: str) -> None:
     sink = CollectingSink()
-    with silent_server() as port:
-        settings = CameraSettings("c", f"rtsp://127.0.0.1:{port}/x", start_s=2.0)
-        with running(sink, settings) as (camera,):
-            time.sleep(0.3)
+    with ScriptedRtsp() as server:
+        server.on("OPTIONS", SILENT)
+        server.on("DESCRIBE", SILENT)
+        with running(sink, CameraSettings("c", server.url, reader=reader, start_s=2.0)) as (
+            camera,
+        ):
+            server.wait(lambda: bool(server.requests))
             began_s = time.monotonic()
             camera.request_stop()
             assert time.monotonic() - began_s < 0.5

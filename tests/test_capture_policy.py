@@ -8,7 +8,7 @@ import random
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vidserve.capture.backoff import CAP_S, UNAUTHORIZED_CAP_S, Backoff
@@ -97,6 +97,7 @@ def test_a_late_picture_is_missed_and_the_pace_goes_on() -> None:
     assert pacer.picture(0.3, 50.3).missed is False
 
 
+@settings(deadline=None)
 @given(
     cost_ms=st.integers(0, 90),
     hang_at=st.integers(1, 250),
@@ -131,6 +132,7 @@ def test_a_late_thread_cannot_hide_a_frame(
         assert on_time < 300
 
 
+@settings(deadline=None)
 @given(st.floats(1.0, 60.0), st.floats(1.0, 60.0), st.integers(0, 1000))
 def test_the_fps_limit_keeps_the_average(source_fps: float, limit: float, seed: int) -> None:
     rng = random.Random(seed)
@@ -171,6 +173,7 @@ def test_lag_starts_anew_at_a_jump(jump_s: float) -> None:
     assert lag.sample(None, 100.066, True) is None
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 3), st.floats(-10, 10), st.booleans()), max_size=80))
 def test_lag_is_never_negative(arrivals: list[tuple[float, float, bool]]) -> None:
     lag = SourceLag()
@@ -209,6 +212,7 @@ def test_lag_forgets_after_a_minute() -> None:
     assert sample is not None and sample.lag_s == 0.0
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10_000), st.lists(st.booleans(), max_size=60))
 def test_backoff_is_bounded(seed: int, refusals: list[bool]) -> None:
     backoff = Backoff(random.Random(seed))
@@ -297,6 +301,7 @@ def test_an_unchanged_trouble_is_said_again_every_ten_minutes() -> None:
     assert [t for t in range(0, 2000, 5) if gate.reminder(float(t))] == [600, 1200, 1800]
 
 
+@settings(deadline=None)
 @given(
     st.text(min_size=1, max_size=20).filter(lambda text: text.encode("utf-8", "ignore") != b""),
     st.text(alphabet="abcxyz@:/ ", max_size=8),
@@ -312,7 +317,7 @@ def test_no_form_of_a_secret_is_left(password: str, user: str) -> None:
     basic = base64.b64encode(f"{user}:{password}".encode()).decode()
     text = f"GET {password} | {quote(password, safe='')} | Basic {basic} | {password!r}"
     cleaned = redactor.clean(text)
-    assert password not in cleaned.replace("***", "")
+    assert all(password not in part for part in cleaned.split("***"))
     assert basic not in cleaned
     # One pass may not uncover what another would hide.
     assert redactor.clean(cleaned).count("*") >= cleaned.count("*")

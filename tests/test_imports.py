@@ -19,7 +19,9 @@ STAGES = tuple(room for room in ROOMS if room != "config")
 ABOVE = (
     "cli",
     "cli_planning",
+    "cli_probe",
     "planning",
+    "probe",
     "daemon",
     "pipeline",
     "build",

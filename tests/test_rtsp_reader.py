@@ -70,6 +70,7 @@ def test_the_same_pictures_as_ffmpeg_decodes_from_the_file(
     times = [arrival.pts_s for arrival in arrivals]
     assert all(b > a for a, b in zip(times, times[1:], strict=False) if a and b)  # noqa: RUF007
     assert reader.facts().codec == clip.codec.replace("h265", "hevc")
+    assert reader.facts().reorder == (1 if name == "bframes" else 0)
     assert [arrival.key for arrival in arrivals].count(True) == 3
     assert all(arrival.decode_s > 0.0 for arrival in arrivals)
 
@@ -144,6 +145,16 @@ def test_auto_goes_over_to_ffmpeg_if_no_packet_can_be_read(
         assert "not known here" in reader.facts().note
         assert reader.facts().reader == "pyav"
         reader.close()
+
+
+def test_a_note_is_logged_once_however_often_the_camera_comes_back(
+    coded: dict[str, tuple[Path, rtp.Coded]], caplog: pytest.LogCaptureFixture
+) -> None:
+    path, _ = coded["plain"]
+    sink = CollectingSink()
+    with running(sink, CameraSettings("c", str(path), realtime=False, loop=True, decoder="none")):
+        sink.wait(lambda: len(sink.of("c")) > 150)
+    assert caplog.text.count("decoder none cannot be used") == 1
 
 
 def test_auto_takes_the_own_reader_where_it_can(

@@ -18,6 +18,7 @@ import typer
 
 from vidserve import __version__, cli_planning
 from vidserve.cli_evaluate import evaluate
+from vidserve.cli_probe import probe
 from vidserve.errors import ConfigError, VidserveError
 
 if TYPE_CHECKING:
@@ -238,6 +239,7 @@ def demo(
 
 app.command()(cli_planning.simulate)
 app.command()(cli_planning.plan)
+app.command()(probe)
 
 
 @app.command("fetch-model")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import secrets
+import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from vidserve import __version__, build
@@ -35,7 +37,23 @@ _LOAD_STEP_S = 0.25
 _SLOW_SHARE = 0.75  # the rest goes for decoding and for what follows a detection
 _EXTEND_S = 30.0
 _JOIN_S, _DRAIN_S, _FLUSH_S = 1.2, 1.0, 2.0
+_HASTE_S = 0.0002
 _WATCHDOG_DEFAULT_S = 30.0
+
+
+@contextlib.contextmanager
+def _haste() -> Iterator[None]:
+    """Readers that loop in Python must not use up the time to say goodbye.
+
+    Each keeps the interpreter lock for a whole interval whenever somebody else wants it: with
+    13 of them the end took 5.9 s, with this 1.9 to 3.6 s.
+    """
+    usual_s = sys.getswitchinterval()
+    sys.setswitchinterval(_HASTE_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(usual_s)
 
 
 class Daemon:
@@ -356,6 +374,7 @@ class Daemon:
 
     # -- the end ---------------------------------------------------------------------------
 
+    @_haste()
     def _finish(self) -> Snapshot:
         """No more capture, settle, counts to zero, goodbye. Bounded: about 5 s at worst."""
         pipeline = self._pipeline
@@ -384,6 +403,7 @@ class Daemon:
         logger.info("stopped after %.1f s: %s", final["duration_s"], report.one_line(final))
         return final
 
+    @_haste()
     def _put_away(self, limit_s: float) -> None:
         """End whatever was started of a run that never became ready."""
         for camera in self._cameras.values():

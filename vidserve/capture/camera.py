@@ -11,10 +11,10 @@ from typing import Protocol
 from vidserve.capture.backoff import Backoff
 from vidserve.capture.redact import Redactor
 from vidserve.capture.settings import CameraSettings
-from vidserve.capture.states import CameraStates, LineGate
-from vidserve.capture.worker import ReaderFactory, Worker
+from vidserve.capture.states import CameraStates, LineGate, state_of
+from vidserve.capture.worker import Phase, ReaderFactory, Worker
 from vidserve.clock import Clock
-from vidserve.errors import CaptureError, SourceSilent, SourceUnauthorized, SourceUnreachable
+from vidserve.errors import CaptureError, SourceSilent, SourceUnauthorized
 from vidserve.frames import (
     CameraState,
     CameraStatus,
@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 GRACE_S = 2.0  # what a library may take beyond its own time-out
 MOST_GIVEN_UP = 3
+LATE_TICK_S = 1.0  # the supervisor itself was held up: what it measured says nothing of others
 
 
 class FrameSink(Protocol):
@@ -108,6 +109,11 @@ class CameraThread:
         self._worker: Worker | None = None
         self._given_up: list[Worker] = []
         self._given_up_count = 0
+        self._launch_s = 0.0  # not before, if there is no worker
+        self._ticked_s = clock.now()
+        self._held_up = False
+        self._told: CameraStatus | None = None  # what the sink knows
+        self._faults_told: set[str] = set()
         self._seq = 0
         self._stopping = False
 
@@ -124,7 +130,8 @@ class CameraThread:
     def start(self) -> None:
         """Begin. To be called once."""
         with self._lock:
-            self._sink.status(self._states.status)
+            self._ticked_s = self._clock.now()
+            self._publish()
             self._launch(0.0)
 
     def request_stop(self) -> None:
@@ -145,9 +152,16 @@ class CameraThread:
         return not any(worker.thread.is_alive() for worker in workers)
 
     def tick(self, now_s: float) -> None:
-        """Look after the thread; about four times a second, from the main thread."""
-        with self._lock:
-            abort = self._supervise(now_s)
+        """Look after the thread; about four times a second, from the main thread.
+
+        Never raises: others are looked after by the same thread.
+        """
+        try:
+            with self._lock:
+                abort = self._supervise(now_s)
+        except Exception as error:
+            self.fault("looking after its thread failed", error)
+            return
         if abort is not None:
             abort.abort()
 
@@ -155,22 +169,32 @@ class CameraThread:
         """Under the lock. Returns a worker whose blocked call is to be aborted."""
         if self._stopping:
             return None
+        # Once: a main thread that is always late has to look after its threads all the same.
+        self._held_up = not self._held_up and now_s - self._ticked_s > LATE_TICK_S
+        self._ticked_s = now_s
         self._given_up = [worker for worker in self._given_up if worker.thread.is_alive()]
+        if self._told is not self._states.status:
+            self._publish()
+        self._remind(now_s)
         worker = self._worker
         if worker is None:
-            if self._given_up_count and len(self._given_up) < MOST_GIVEN_UP:
-                self._launch(self._backoff.failed())
+            if now_s >= self._launch_s and len(self._given_up) < MOST_GIVEN_UP:
+                self._launch(0.0)
             return None
-        if worker.finished:
-            return None
+        if worker.finished or self._states.status.state is CameraState.ENDED:
+            return None  # if closing a file that is over hangs, nobody waits for it
         if not worker.thread.is_alive():
             self._tell(self._states.failed("the capture thread died; see the log"))
             self._launch(self._backoff.failed())
             return None
-        overdue_s = worker.overdue_s(now_s)
-        if overdue_s <= 0.0:
+        phase, overdue_s = worker.overdue(now_s)
+        if overdue_s <= 0.0 or self._held_up:
             return None
-        self._tell(self._states.stalled(worker.overdue_reason()))
+        if phase is not Phase.CLOSE:  # why it is closed has been told
+            worker.overdue_told = True
+            reason = worker.overdue_reason(phase)
+            first = phase is Phase.FIRST
+            self._tell(self._states.failed(reason) if first else self._states.stalled(reason))
         if overdue_s > GRACE_S:
             self._give_up(worker)
         return worker
@@ -180,23 +204,33 @@ class CameraThread:
         self._given_up.append(worker)
         self._given_up_count += 1
         self._worker = None
-        logger.warning(
-            "camera %s: its reader does not come back; thread given up (%d so far)",
-            self.settings.name,
-            self._given_up_count,
+        self._say(
+            logging.WARNING,
+            f"its reader does not come back; thread given up ({self._given_up_count} so far)",
         )
+        waits_s = worker.next_wait_s
+        waits_s = self._backoff.failed() if waits_s is None else waits_s
         if len(self._given_up) < MOST_GIVEN_UP:
-            self._launch(self._backoff.failed())
-        else:
-            self._tell(
-                self._states.stalled(
-                    f"{MOST_GIVEN_UP} readers hang; it is tried again when one comes back"
-                )
+            self._launch(waits_s)
+            return
+        self._launch_s = self._clock.now() + waits_s
+        self._tell(
+            self._states.stalled(
+                f"{MOST_GIVEN_UP} readers hang; it is tried again when one comes back"
             )
+        )
 
     def _launch(self, wait_s: float) -> None:
-        self._worker = Worker(self.settings, self._clock, self._reader_factory, self, wait_s)
-        self._worker.thread.start()
+        worker = Worker(self.settings, self._clock, self._reader_factory, self, wait_s)
+        try:
+            worker.thread.start()
+        except RuntimeError as error:
+            # The process may have no more threads, or no memory for one, for a while.
+            self._worker = None
+            self._launch_s = self._clock.now() + self._backoff.failed()
+            self._tell(self._states.failed(f"no thread to read it with: {error}"))
+            return
+        self._worker = worker
 
     def _workers(self) -> list[Worker]:
         return [*self._given_up, *([self._worker] if self._worker is not None else [])]
@@ -208,10 +242,17 @@ class CameraThread:
         with self._lock:
             if worker is not self._worker or self._stopping:
                 return
-            if bad_packets:
+            if bad_packets > 0:
                 self._states.bad_packets(bad_packets)
             self._backoff.frame(self._clock.now())
             self._tell(self._states.frame(corrupt))
+
+    def note(self, worker: Worker, note: str) -> None:
+        """Why the source is not read or decoded as the config asks; told once. "": it is."""
+        with self._lock:
+            if note and worker is self._worker and note not in self._faults_told:
+                self._faults_told.add(note)
+                logger.warning("camera %s: %s", self.settings.name, self._redactor.clean(note))
 
     def room(self) -> bool:
         """Whether the sink would take a frame now."""
@@ -286,50 +327,77 @@ class CameraThread:
         with self._lock:
             if worker is not self._worker or self._stopping:
                 return None
-            before = self._states.status
-            reason = self._redactor.clean(str(error))
-            if not isinstance(error, CaptureError):
-                reason = f"internal error, please report it: {type(error).__name__}: {reason}"
-                if before.reason != reason:
-                    text = "".join(traceback.format_exception(error))
-                    logger.error("camera %s: %s", self.settings.name, self._redactor.clean(text))
-                change = self._states.failed(reason)
-            elif isinstance(error, SourceUnauthorized):
-                change = self._states.unauthorized(reason)
-            elif isinstance(error, SourceSilent):
-                # The supervisor may have said so already, in its own words.
-                stalled = before.state is CameraState.STALLED
-                change = None if stalled else self._states.stalled(reason)
-            elif isinstance(error, SourceUnreachable) and before.state.delivers:
-                change = self._states.connecting(f"connection lost: {reason}")
-            else:
-                change = self._states.failed(reason)
-            wait_s = self._backoff.failed(isinstance(error, SourceUnauthorized))
-            if change is not None:
-                self._tell(change)
-            elif self._gate.reminder(self._clock.now()):
-                logger.warning(
-                    "camera %s: still %s: %s", self.settings.name, before.state.value, before.reason
-                )
+            unauthorized = isinstance(error, SourceUnauthorized)
+            wait_s = self._backoff.failed(unauthorized)
+            if isinstance(error, SourceSilent) and worker.overdue_told:
+                return wait_s  # the supervisor has said so, in its own words
+            state, reason = state_of(error, self._states.status.state.delivers)
+            told = self._tell(self._states.become(state, self._redactor.clean(reason)))
+            if told and not isinstance(error, CaptureError):
+                self._log_traceback(error)
             return wait_s
 
-    def _tell(self, change: CameraStatus | None) -> None:
+    def fault(self, what: str, error: Exception, where: str = "") -> None:
+        """Something broke that does not end the connection; told once a camera. Any thread."""
+        if what not in self._faults_told:
+            self._faults_told.add(what)
+            at = f" ({where})" if where else ""
+            logger.error("camera %s: %s%s (told once)", self.settings.name, what, at)
+            self._log_traceback(error)
+
+    def _log_traceback(self, error: Exception) -> None:
+        text = "".join(traceback.format_exception(error))
+        logger.error("camera %s: %s", self.settings.name, self._redactor.clean(text))
+
+    # What is told. Under the lock.
+
+    def _tell(self, change: CameraStatus | None) -> bool:
+        """Tell a change of state to the sink, and to people; whether it was logged."""
         if change is None:
-            return
-        self._sink.status(change)
+            return False
+        self._publish()
+        return self._say(_level(change), _words(change))
+
+    def _publish(self) -> None:
+        """Every change at once, however many: what is retained has to be true.
+
+        The waiting times between attempts bound them: a camera that flaps has two in half a
+        minute.
+        """
+        status = self._states.status
+        try:
+            self._sink.status(status)
+        except Exception as error:
+            self.fault("its state could not be handed on; it is tried again", error)
+        else:
+            self._told = status
+
+    def _say(self, level: int, words: str) -> bool:
+        """One line in the log, unless there were too many."""
         if not self._gate.news(self._clock.now()):
-            return
+            return False
         left_out, self._gate.left_out = self._gate.left_out, 0
-        quiet = change.state.delivers or change.state in (
-            CameraState.CONNECTING,
-            CameraState.ENDED,
-            CameraState.DISABLED,
-        )
-        logger.log(
-            logging.INFO if quiet else logging.WARNING,
-            "camera %s: %s%s%s",
-            change.camera,
-            change.state.value,
-            f" ({change.reason})" if change.reason else "",
-            f" [{left_out} changes before this not logged]" if left_out else "",
-        )
+        silence = f" [{left_out} changes before this not logged]" if left_out else ""
+        logger.log(level, "camera %s: %s%s", self.settings.name, words, silence)
+        return True
+
+    def _remind(self, now_s: float) -> None:
+        """Trouble that lasts is said again, rarely; so is how it stands after a silence."""
+        status = self._states.status
+        if self._gate.left_out and self._gate.has_room(now_s):
+            self._say(_level(status), f"now {_words(status)}")
+        elif status.state in _TROUBLES and self._gate.reminder(now_s):
+            logger.warning("camera %s: still %s", self.settings.name, _words(status))
+
+
+_TROUBLES = (
+    CameraState.STALLED, CameraState.UNAUTHORIZED, CameraState.FAILED, CameraState.DEGRADED,
+)  # fmt: skip
+
+
+def _level(status: CameraStatus) -> int:
+    return logging.WARNING if status.state in _TROUBLES else logging.INFO
+
+
+def _words(status: CameraStatus) -> str:
+    return f"{status.state.value} ({status.reason})" if status.reason else status.state.value

@@ -86,6 +86,7 @@ class Decoder:
         self._pending: dict[int, Stamp] = {}
         self._latest = Stamp(0.0, 0.0)
         self._decode_s = 0.0
+        self._most_ahead = 0
         self._smeared_until_s = float("-inf")
         self._awaits_key_picture = False
 
@@ -93,6 +94,11 @@ class Decoder:
     def ready(self) -> bool:
         """Whether a picture waits to be taken."""
         return bool(self._decoded)
+
+    @property
+    def reorder(self) -> int:
+        """How many pictures were received before one that is shown before them, at most."""
+        return max(self._most_ahead, int(self.context.has_b_frames))  # PyAV says only whether
 
     def feed(self, packet: AnyPacket, stamp: Stamp, damaged: bool = False) -> bool:
         """Decode one packet; an empty one without pts flushes the decoder.
@@ -151,7 +157,11 @@ class Decoder:
         """The next decoded picture; only when ``ready``."""
         frame = self._decoded.popleft()
         pts = frame.pts if frame.pts is not None else frame.dts
-        stamp = self._latest if pts is None else self._pending.pop(pts, self._latest)
+        stamp = self._latest
+        if pts is not None:
+            stamp = self._pending.pop(pts, stamp)
+            ahead = sum(other > pts for other in self._pending)
+            self._most_ahead = max(self._most_ahead, ahead)
         if frame.key_frame:
             self._smeared_until_s = float("-inf")
         smeared = self._clock.now() < self._smeared_until_s

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import enum
-import logging
 import threading
 from collections.abc import Callable
 from typing import Protocol
 
 from vidserve.capture.grey import SIDE_LIMIT_PX
-from vidserve.capture.lag import SourceLag
 from vidserve.capture.motion import MotionEstimator
-from vidserve.capture.pacing import FpsLimit, Pacer
+from vidserve.capture.pacing import Hurry
 from vidserve.capture.reader import Arrival, Picture, Reader
 from vidserve.capture.settings import CameraSettings
+from vidserve.capture.timing import Timing
 from vidserve.clock import Clock
 from vidserve.errors import SourceUnreachable, SourceUnusable
 from vidserve.frames import DropReason, MotionStep, Regions, Thinning
@@ -21,13 +20,9 @@ from vidserve.slots import Slot
 
 ReaderFactory = Callable[[CameraSettings, Clock], Reader]
 
-logger = logging.getLogger(__name__)
-
 LAG_EVERY_S = 1.0
+UNCONVERTIBLE = "a picture cannot be converted"
 _ROOM_S = 0.005
-SETTLE_S = 2.0
-PAUSE_S = 0.003  # a read that took longer had to wait
-LONG_WAIT_S = 0.015
 
 
 class Phase(enum.Enum):
@@ -69,9 +64,11 @@ class Port(Protocol):
         self, worker: Worker, captured_s: float, reason: DropReason, count: int = 1
     ) -> None: ...
     def lag(self, worker: Worker, source_lag_s: float | None, reader_delay_s: float) -> None: ...
+    def note(self, worker: Worker, note: str) -> None: ...
     def ended(self, worker: Worker) -> None: ...
     def room(self) -> bool: ...
     def failed(self, worker: Worker, error: Exception) -> float | None: ...
+    def fault(self, what: str, error: Exception, where: str = "") -> None: ...
 
 
 class Worker:
@@ -103,8 +100,9 @@ class Worker:
         self._reader: Reader | None = None
         # One tuple, so that the supervisor never sees half a change.
         self._phase: tuple[Phase, float] = (Phase.WAIT, clock.now())
-        self._conversion_told = False
         self._motion = MotionEstimator()
+        self.overdue_told = False  # of this attempt, by the supervisor
+        self.next_wait_s: float | None = None  # after an attempt that failed
 
     # Called by the supervisor.
 
@@ -116,19 +114,22 @@ class Worker:
     def abort(self) -> None:
         """Abort a blocked call of the reader, if its library can."""
         reader = self._reader
-        if reader is not None:
+        if reader is None:
+            return
+        try:
             reader.abort()
+        except Exception as error:
+            self._port.fault("its reader cannot be aborted", error)
 
-    def overdue_s(self, now_s: float) -> float:
-        """By how much the present phase has passed its limit; <= 0 if all is well."""
+    def overdue(self, now_s: float) -> tuple[Phase, float]:
+        """The present phase, and by how much it has passed its limit; <= 0 if all is well."""
         phase, since_s = self._phase
         if phase is Phase.WAIT:
-            return 0.0
-        return now_s - since_s - self._limit_s(phase) - self._slack_s(phase)
+            return phase, 0.0
+        return phase, now_s - since_s - self._limit_s(phase) - self._slack_s(phase)
 
-    def overdue_reason(self) -> str:
+    def overdue_reason(self, phase: Phase) -> str:
         """What has not happened, for people."""
-        phase, _ = self._phase
         return f"{phase.value} for {self._limit_s(phase):g} s"
 
     def _limit_s(self, phase: Phase) -> float:
@@ -142,48 +143,59 @@ class Worker:
 
     def _run(self, wait_s: float | None) -> None:
         while wait_s is not None and not self.stop.wait(wait_s):
-            try:
-                self._play()
-            except Exception as error:
-                # A dead silent thread would be the one failure that nobody sees.
-                wait_s = self._port.failed(self, error)
-            else:
-                wait_s = None
+            wait_s = self._attempt()
             self._enter(Phase.WAIT)
         self.finished = True
 
     def _enter(self, phase: Phase) -> None:
         self._phase = (phase, self._clock.now())
 
-    def _play(self) -> None:
-        """One connection, or one file to its end."""
-        reader = self._reader_factory(self.settings, self._clock)
-        self._reader = reader
+    def _attempt(self) -> float | None:
+        """One connection, or one file to its end; seconds to the next, None: there is none."""
+        self.overdue_told, self.next_wait_s = False, None
         self._motion.reset()
+        self._enter(Phase.OPEN)
         try:
-            if self.stop.is_set():
-                return
-            self._enter(Phase.OPEN)
-            reader.open()
-            if self._read_all(reader):
-                self._port.ended(self)
+            self._reader = self._reader_factory(self.settings, self._clock)
+            if not self.stop.is_set():
+                self._reader.open()
+                if self._read_all(self._reader):
+                    self._port.ended(self)
+        except Exception as error:
+            # A dead silent thread would be the one failure that nobody sees. Told before the
+            # connection is closed: that may hang.
+            self.next_wait_s = self._port.failed(self, error)
         finally:
-            self._enter(Phase.CLOSE)
-            self._reader = None
+            self._close()
+        return self.next_wait_s
+
+    def _close(self) -> None:
+        self._enter(Phase.CLOSE)
+        reader, self._reader = self._reader, None
+        if reader is None:
+            return
+        try:
             reader.close()
+        except Exception as error:
+            # It is over with this reader anyhow, and why has been told.
+            self._port.fault("its connection could not be closed", error)
 
     def _read_all(self, reader: Reader) -> bool:
         """True at the end of a file; False if asked to stop."""
-        timing = _Timing(self.settings, reader, self._clock)
+        timing = Timing(self.settings, reader, self._clock)
+        hurry = Hurry()
+        hurried = False
         told_s = self._clock.now()
-        bad_packets = 0
+        bad_packets = skipped = 0
         pictures = 0  # of this round through a file
-        self._enter(Phase.FIRST)
+        # The time for the first picture began with the attempt.
+        self._phase = (Phase.FIRST, self._phase[1])
         started = False
         while not self.stop.is_set():
             if self._wait_until(timing.wake_s(self._clock.now())):
                 break
-            self._enter(Phase.READ if started else Phase.FIRST)
+            if started:
+                self._enter(Phase.READ)
             arrival = reader.read()
             if arrival is None:
                 self._check_end(reader, pictures)
@@ -194,21 +206,27 @@ class Worker:
                 pictures = 0
                 continue
             pictures += 1
-            started = True
+            if not started:
+                started = True
+                self._port.note(self, reader.facts().note)
             self._enter(Phase.WORK)
             picture = arrival.picture
             self._port.seen(self, picture.corrupt, reader.bad_packets - bad_packets)
             bad_packets = reader.bad_packets
             if not reader.live and self._wait_for_room(picture, timing):
                 break
-            self._handle(arrival, timing)
+            late = self._handle(arrival, timing, reader.skipped - skipped)
+            skipped = reader.skipped
             now_s = self._clock.now()
+            if self.settings.skip == "nonref" and hurry.on(now_s, late) is not hurried:
+                hurried = not hurried
+                reader.hurry(hurried)
             if now_s - told_s >= LAG_EVERY_S:
                 told_s = now_s
                 self._port.lag(self, timing.lag_s, reader.reader_delay_s)
         return False
 
-    def _wait_for_room(self, picture: Picture, timing: _Timing) -> bool:
+    def _wait_for_room(self, picture: Picture, timing: Timing) -> bool:
         """Files can wait where cameras cannot; True if asked to stop."""
         if (timing.paced and timing.begun) or self._port.room():
             return False
@@ -229,19 +247,22 @@ class Worker:
         if not pictures:
             raise SourceUnusable("no frames decoded: play the file elsewhere, it may be damaged")
 
-    def _handle(self, arrival: Arrival, timing: _Timing) -> None:
-        """Stamp one picture and hand it on."""
-        captured_s, reason, lost = timing.stamp(arrival)
-        if lost:
-            self._port.drop(self, captured_s, DropReason.MISSED, lost)
+    def _handle(self, arrival: Arrival, timing: Timing, skipped: int) -> bool:
+        """Stamp one picture and hand it on, ``skipped`` others before it; whether it was late."""
+        captured_s, reason, lost, late = timing.stamp(arrival, skipped)
+        for missing, why in ((skipped, DropReason.SKIPPED), (lost, DropReason.MISSED)):
+            counted = timing.limit.count_lost(missing, captured_s) if missing > 0 else 0
+            if counted:
+                self._port.drop(self, captured_s, why, counted)
         if not timing.limit.lets_through(captured_s):
-            return
+            return late
         if reason is not None:
             self._port.drop(self, captured_s, reason)
-            return
-        if self._wait_until(captured_s):
-            return
-        picture = arrival.picture
+        elif not self._wait_until(captured_s):
+            self._hand_on(arrival.picture, captured_s)
+        return late
+
+    def _hand_on(self, picture: Picture, captured_s: float) -> None:
         width, height = picture.width, picture.height
         if width <= 0 or height <= 0:
             self._port.drop(self, captured_s, DropReason.INVALID)
@@ -265,9 +286,9 @@ class Worker:
         size = (picture.width, picture.height)
         try:
             step = self._motion.step(picture.grey(SIDE_LIMIT_PX), captured_s, size, regions)
-        except Exception:
+        except Exception as error:
             self._motion.reset()
-            self._tell_conversion(picture)
+            self._port.fault(UNCONVERTIBLE, error, f"{size[0]}x{size[1]}")
             return None, 0.0
         return step, self._clock.now() - began_s
 
@@ -277,20 +298,11 @@ class Worker:
             if slot.geometry is None:
                 raise AssertionError("a slot came without its geometry")
             picture.write_letterbox(slot.pixels, slot.geometry)
-        except Exception:
+        except Exception as error:
             slot.release()
-            self._tell_conversion(picture)
+            self._port.fault(UNCONVERTIBLE, error, f"{picture.width}x{picture.height}")
             return False
         return True
-
-    def _tell_conversion(self, picture: Picture) -> None:
-        """Log the present exception, once a camera."""
-        if not self._conversion_told:
-            self._conversion_told = True
-            logger.exception(
-                "camera %s: a picture of %dx%d cannot be converted (told once)",
-                self.settings.name, picture.width, picture.height,
-            )  # fmt: skip
 
     def _wait_until(self, when_s: float | None) -> bool:
         """Wait for a moment; True if asked to stop."""
@@ -304,85 +316,3 @@ class Worker:
         stopped = self.stop.wait(left_s)
         self._enter(phase)
         return stopped
-
-
-class _Timing:
-    """The capture time of each picture, by the rule for its kind of source."""
-
-    def __init__(self, settings: CameraSettings, reader: Reader, clock: Clock) -> None:
-        self._settings = settings
-        self._reader = reader
-        self._clock = clock
-        self._pacer: Pacer | None = None
-        if not reader.live and settings.realtime:
-            self._pacer = Pacer(settings.budget_s, reader.nominal_fps)
-        self._source_lag = SourceLag() if reader.live else None
-        self._last_captured_s = float("-inf")
-        self._began_s: float | None = None
-        self._settled = False  # a read had to wait: what FFmpeg gathered while probing is read
-        self.limit = FpsLimit(settings.fps_limit)
-        self.lag_s: float | None = None
-        self.begun = False
-
-    @property
-    def paced(self) -> bool:
-        """Whether this is a file that is played in real time."""
-        return self._pacer is not None
-
-    def wake_s(self, now_s: float) -> float | None:
-        """When to begin with the next picture; None: at once."""
-        if self._pacer is None:
-            return None
-        return self._pacer.wake_s(self._reader.expected_pts_s(), now_s)
-
-    def restart(self) -> None:
-        """The file begins again."""
-        if self._pacer is not None:
-            self._pacer.restart()
-
-    def stamp(self, arrival: Arrival) -> tuple[float, DropReason | None, int]:
-        """Capture time, why it is dropped (None: it is not), how many others were lost."""
-        self.begun = True
-        if self._pacer is not None:
-            due = self._pacer.picture(arrival.pts_s, self._clock.now())
-            lost = due.lost
-            if lost and self._settings.fps_limit:
-                # Frames beyond the limit would not have been captured.
-                share = self._settings.fps_limit * self._pacer.usual_step_s
-                lost = max(1, round(lost * min(1.0, share)))
-            return due.due_s, DropReason.MISSED if due.missed else None, lost
-        # A file at full speed is captured when it is handed on: it may have waited for room.
-        captured_s = arrival.received_s if self._reader.live else self._clock.now()
-        reason = None
-        if self._source_lag is not None:
-            paused = arrival.waited_s > PAUSE_S
-            sample = self._source_lag.sample(arrival.pts_s, arrival.received_s, paused)
-            self.lag_s = sample.lag_s if sample is not None else None
-            if not self._settle(arrival, paused):
-                reason = DropReason.STALE
-            if sample is not None and not self._awaited(arrival, sample.earliest_s):
-                # The packet lay in a buffer: it came when its pts says, not when we looked.
-                captured_s = min(sample.earliest_s, arrival.received_s)
-                if sample.lag_s > self._settings.budget_s:
-                    reason = DropReason.STALE
-        captured_s = max(captured_s, self._last_captured_s)
-        self._last_captured_s = captured_s
-        return captured_s, reason, 0
-
-    def _awaited(self, arrival: Arrival, earliest_s: float) -> bool:
-        """Whether the packet came while we were waiting for it, so that we saw it come.
-
-        If we began to wait before it can have come at the earliest, the network was late, not
-        we. If we began later, only a wait that is too long for anything else proves it: taking
-        the interpreter lock back takes a switch interval (5 ms) for each thread in the way.
-        """
-        began_s = arrival.received_s - arrival.waited_s
-        return arrival.waited_s > LONG_WAIT_S or began_s <= earliest_s + PAUSE_S
-
-    def _settle(self, arrival: Arrival, paused: bool) -> bool:
-        """Whether the pictures that lay ready when the stream was opened are read away."""
-        if self._began_s is None:
-            self._began_s = arrival.received_s
-        late = arrival.received_s - self._began_s > SETTLE_S  # a source without any pause
-        self._settled = self._settled or paused or late
-        return self._settled

@@ -135,6 +135,8 @@ class CameraStats:
             recent = [r for r in self._recent if r[0] >= now_s - live_s]
             lag_s = self._source_lag_s
             status = self.status
+            answered = counts.detected + counts.tracked
+            age_s = max(0.0, now_s - self._last_frame_s)
             return {
                 "state": (CameraState.CONNECTING if status is None else status.state).value,
                 "reason": "" if status is None else status.reason,
@@ -170,6 +172,9 @@ class CameraStats:
                         1,
                     ),
                     "answered_in_budget": _share(sum(r[1] for r in recent), len(recent)),
+                    # How long ago the last answered frame was captured: a source that is dead
+                    # shows, whatever its state says.
+                    "last_frame_age_s": round(age_s, 2) if answered else None,
                 },
                 "balanced": counts.balanced,
             }

@@ -125,6 +125,12 @@ class Tracker:
         return self._interval_s
 
     @property
+    def ids(self) -> list[int]:
+        """Of the confirmed tracks that have not ended, in view or lost."""
+        confirmed: list[int] = self._table.ids[self._table.ids > 0].tolist()
+        return confirmed
+
+    @property
     def counters(self) -> TrackerCounters:
         """A frozen snapshot."""
         return TrackerCounters(**self._counted)

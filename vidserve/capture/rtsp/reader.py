@@ -77,7 +77,7 @@ class RtspReader:
             pixel_format=context.pix_fmt or "",
             decoder=self._settings.decoder if context.is_hwaccel else "cpu",
             note=self._note,
-            reorder=int(context.has_b_frames),
+            reorder=decoder.reorder,
             clock_ahead_s=self._session.clock_ahead_s,
         )
 

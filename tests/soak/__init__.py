@@ -1,0 +1,1 @@
+"""Soaks: what only hours, many reconnects or bad neighbours bring to light (``make soak``)."""

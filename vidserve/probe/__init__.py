@@ -1,0 +1,1 @@
+"""What a source is, found out in a few seconds: ``vidserve probe``."""
