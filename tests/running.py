@@ -102,5 +102,14 @@ class Command:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The messages of a JSONL output."""
+    """The answers in a JSONL output."""
+    return [line for line in _read(path) if "event" not in line]
+
+
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """The beginnings and ends of tracks in a JSONL output."""
+    return [line for line in _read(path) if "event" in line]
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

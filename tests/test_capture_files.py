@@ -304,7 +304,6 @@ def test_rotated_files_show_the_scene_upright(folder: Path, name: str, quarters:
     assert all(shows(arrival, index) for index, arrival in enumerate(found))
 
 
-@pytest.mark.xfail(reason="FFmpeg looks for news without end", strict=True, run=False)
 def test_a_playlist_without_an_end_is_bounded(folder: Path) -> None:
     path = folder / "without_end.m3u8"
     odd_kinds.playlist("")(path)
@@ -314,7 +313,6 @@ def test_a_playlist_without_an_end_is_bounded(folder: Path) -> None:
     assert len(sink.frames) >= 12
 
 
-@pytest.mark.xfail(reason=NOT_YET["text.txt"], strict=True)
 def test_text_from_a_web_server_is_no_video() -> None:
     def respond(handler: BaseHTTPRequestHandler, _over: threading.Event) -> None:
         body = b"please log in\n" * 200

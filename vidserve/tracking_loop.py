@@ -18,7 +18,7 @@ from vidserve.events import BatchDone, BatchStarted, Drain, Event, FramesLost
 from vidserve.frames import Answer, CameraStatus, DropReason, Frame, Regions, Thinning
 from vidserve.gate import SchedulerGate
 from vidserve.publishing.counts import Counts, count_labels
-from vidserve.publishing.messages import answer_message, camera_status_message
+from vidserve.publishing.messages import answer_message, camera_status_message, event_message
 from vidserve.publishing.output import Message, Output
 from vidserve.publishing.rate import PublishRate, PublishRule
 from vidserve.scheduling.answering import AnswerDesk
@@ -27,6 +27,7 @@ from vidserve.telemetry.quantile import RollingQuantile
 from vidserve.telemetry.stats import CameraStats, RunStats
 from vidserve.trace import Recorder
 from vidserve.tracking.filtering import DetectionFilter
+from vidserve.tracking.lives import Life, Lives
 from vidserve.tracking.tracker import Tracker, TrackerSettings
 
 logger = logging.getLogger(__name__)
@@ -63,6 +64,7 @@ class _Camera:
         self.policy = policy
         self.stats = stats
         self.tracker = Tracker(policy.tracker)
+        self.lives = Lives()
         self.rate = PublishRate(policy.publish)
         self.thinning = ThinningControl(budget_s)
         self.regions: Regions | None = None
@@ -243,9 +245,9 @@ class TrackingLoop:
             self._recorder.delivers(camera.name, camera.delivers, self._clock.now())
         self._send([camera_status_message(status)])
         if not camera.delivers:
-            self._forget(camera)
+            self._forget(camera, f"the camera is {status.state.value}")
 
-    def _forget(self, camera: _Camera) -> None:
+    def _forget(self, camera: _Camera, reason: str) -> None:
         """A camera that shows nothing has nothing in view: no tracks, counts at zero."""
         now_s = self._clock.now()
         camera.forgotten_s = now_s
@@ -253,6 +255,7 @@ class TrackingLoop:
         camera.regions = None
         self._open_eyes(camera)
         self._given_back(self._gate.withdraw(camera.name))
+        self._tell(camera, "end", camera.lives.clear(), reason)
         self._send(self._counts.clear(camera.name, now_s))
 
     def _open_eyes(self, camera: _Camera) -> None:
@@ -288,6 +291,7 @@ class TrackingLoop:
                 camera.tracker.apply(
                     frame.captured_s, counting, size, self._clock.now(), frame.motion
                 )
+                self._tell(camera, "end", camera.lives.without(camera.tracker.ids))
                 camera.regions = camera.tracker.regions()
                 self._open_eyes(camera)
             camera.stats.detection(frame, event.batch, event.done_s, late)
@@ -299,7 +303,7 @@ class TrackingLoop:
         for frame, detected in self._desk.take_all():
             self._answer(frame, detected)
         for camera in self._cameras.values():
-            self._forget(camera)
+            self._forget(camera, "vidserve is stopped")
 
     # -- answers ---------------------------------------------------------------------------
 
@@ -334,10 +338,23 @@ class TrackingLoop:
             tracks=tracker.at(frame.captured_s, (frame.width, frame.height), frame.motion),
             age_s=now_s - frame.captured_s,
         )
+        if camera.delivers:
+            self._tell(camera, "start", camera.lives.seen(answer.tracks, frame.captured_s))
         if camera.rate.wants(answer):
             self._send([answer_message(answer, self._names, answer.age_s * 1000.0)])
         if camera.delivers:
             self._counts.update(camera.name, count_labels(answer.tracks, self._names))
+
+    def _tell(self, camera: _Camera, event: str, lives: Sequence[Life], reason: str = "") -> None:
+        """Tracks began or ended."""
+        if lives:
+            wall_less_s = self._clock.wall() - self._clock.now()
+            self._send(
+                [
+                    event_message(camera.name, event, life, self._names, reason, wall_less_s)
+                    for life in lives
+                ]
+            )
 
     def _send(self, messages: Sequence[Message]) -> None:
         for message in messages:

@@ -102,7 +102,6 @@ MORE_PARTLY: dict[str, tuple[Make, Right]] = {
     "out_of_order.ts": (_out_of_order, Right(60, [SIZE], damaged=5, degraded=True)),
     "lost_one.ts": (_lost(5), Right(47, damaged=10, degraded=True)),
     "lost_one.mp4": (_lost(5), Right(47, damaged=10, degraded=True)),
-    "lost_one_hevc.ts": (_lost(5, codec="libx265", **X265_30), Right(degraded=True)),
     "lost_key.ts": (_lost(24), Right(damaged=10, degraded=True)),
 }
 
@@ -113,27 +112,7 @@ MORE_FAIL: dict[str, tuple[Make, str]] = {
 
 # What is wrong with each today; see the files' patch. A mended one makes its test fail.
 NOT_YET = {
-    "b_frames.avi": "AVI with B-frames plays at half its speed",
-    "animated.avif": "the first video track is taken, not the best",
-    "turned.jpg": "a picture with EXIF data ends in an internal error: exif.patch",
-    "cover_unmarked.mkv": "the first video track is taken, not the best",
-    "default.mkv": "the first video track is taken, not the best",
-    "empty_first.mkv": "the first video track is taken, not the best",
-    "first_bad.avi": "the first picture decides over a file of key pictures",
-    "noise_mjpeg.avi": "the first picture decides over a file of key pictures",
-    "noise_vp9.webm": "pictures lost until the next key picture are not counted as damage",
-    "key_bad.mp4": "pictures lost until the next key picture are not counted as damage",
     "lost_one.ts": "FFmpeg does not say that a whole picture is missing",
     "lost_one.mp4": "FFmpeg does not say that a whole picture is missing",
-    "lost_one_hevc.ts": "FFmpeg does not say that a whole picture is missing",
     "lost_key.ts": "FFmpeg does not say that a whole picture is missing",
-    "loss_hevc.ts": "what the demuxer says of lost packets is not listened to",
-    "pipe.mp4": "opening a pipe never ends",
-    "random.h264": "a device is read without end",
-    "socket.mp4": "the reason is misleading",
-    "null.mp4": "the reason is misleading",
-    "zero.ts": "the reason is misleading",
-    "text.txt": "text is shown as a video",
-    "poem.nfo": "text is shown as a video",
-    "itself.ffconcat": "a list that names itself takes all file descriptors",
 }

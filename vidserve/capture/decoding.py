@@ -82,13 +82,17 @@ class Decoder:
         self._begins_anew = begins_anew
         self._reformatter = VideoReformatter()
         self._decoded: deque[av.VideoFrame] = deque()
-        # pts of packets in the decoder -> when they were received, and how long that took
-        self._pending: dict[int, Stamp] = {}
+        # pts of packets in the decoder -> their stamps, and the how-manieth packet each was
+        self._pending: dict[int, tuple[Stamp, int]] = {}
+        self._fed = 0
+        self._damaged_at: list[int] = []  # packets since the last key picture that were damaged
         self._latest = Stamp(0.0, 0.0)
         self._decode_s = 0.0
         self._most_ahead = 0
         self._smeared_until_s = float("-inf")
         self._awaits_key_picture = False
+        self._last_times: list[int | None] = [None, None]  # pts, dts
+        self._went_back = [0, 0]
 
     @property
     def ready(self) -> bool:
@@ -115,8 +119,10 @@ class Decoder:
             return True  # an empty sample; to the decoder it would mean the end
         if self._awaits_key_picture and packet.size:
             if not packet.is_keyframe:
+                self.bad_packets += 1  # lost with the one that was refused
                 return True
             self._awaits_key_picture = False
+        self._fed += 1
         if damaged:
             self.smear()
         if self.hurried and self._skips and packet.size and self._can_be_left_out(packet):
@@ -127,7 +133,7 @@ class Decoder:
             if len(self._pending) >= _MOST_PENDING:
                 # Its picture never came. The oldest, not the smallest: timestamps may jump.
                 del self._pending[next(iter(self._pending))]
-            self._pending[packet.pts] = stamp
+            self._pending[packet.pts] = (stamp, self._fed)
         began_s = self._clock.now()
         try:
             frames = self.context.decode(packet if packet.size else None)
@@ -150,29 +156,57 @@ class Decoder:
         return True
 
     def smear(self) -> None:
-        """Something was lost: what comes until the next key picture is damaged."""
+        """Something was lost: what goes in from here to the next key picture is damaged.
+
+        What went in before is not, though it may come out later: B-frames hold others back.
+        """
         self._smeared_until_s = self._clock.now() + SMEARED_S
+        self._damaged_at.append(self._fed)
+        if len(self._damaged_at) > _MOST_PENDING:
+            del self._damaged_at[1]  # a key picture that is in the decoder is not older than that
 
     def take(self, with_pts: bool = True) -> Arrival:
         """The next decoded picture; only when ``ready``."""
         frame = self._decoded.popleft()
         pts = frame.pts if frame.pts is not None else frame.dts
-        stamp = self._latest
+        stamp, number = self._latest, self._fed
         if pts is not None:
-            stamp = self._pending.pop(pts, stamp)
+            stamp, number = self._pending.pop(pts, (stamp, number))
             ahead = sum(other > pts for other in self._pending)
             self._most_ahead = max(self._most_ahead, ahead)
         if frame.key_frame:
-            self._smeared_until_s = float("-inf")
-        smeared = self._clock.now() < self._smeared_until_s
+            self._damaged_at = [one for one in self._damaged_at if one > number]
+            # From here on what is built on a lost picture is handed out, and marked. Without this
+            # FFmpeg's HEVC decoder keeps such pictures to itself, without a word; with it from the
+            # start both decoders hand out grey before the first key picture.
+            self.context.flags |= CodecFlags.output_corrupt
+        smeared = bool(self._damaged_at) and self._damaged_at[0] <= number
+        if smeared and self._clock.now() >= self._smeared_until_s:
+            self._damaged_at.clear()
+            smeared = False
         return Arrival(
             AvPicture(frame, self._reformatter, frame.is_corrupt or smeared, self._crop),
             stamp.received_s,
-            self.seconds(pts) if with_pts else None,
+            self.seconds(self._shown_at(frame.pts, frame.dts)) if with_pts else None,
             stamp.waited_s,
             key=frame.key_frame,
             decode_s=self._decode_s,
         )
+
+    def _shown_at(self, pts: int | None, dts: int | None) -> int | None:
+        """The pts, or the dts where the pts goes back more often.
+
+        AVI knows no pts: FFmpeg's demuxer takes the order of decoding for that of showing, and
+        with B-frames every third picture seems to go back. Its own programs guess as this does.
+        """
+        for which, time in enumerate((pts, dts)):
+            last = self._last_times[which]
+            if time is not None:
+                self._went_back[which] += last is not None and time <= last
+                self._last_times[which] = time
+        if pts is None or (dts is not None and self._went_back[0] > self._went_back[1]):
+            return dts
+        return pts
 
     def earliest_pts_s(self, next_pts: int | None) -> float | None:
         """The smallest pts that is in the decoder or next to go in: exact, whatever the rate."""
@@ -193,8 +227,9 @@ class Decoder:
         """The source goes on from another place."""
         self._decoded.clear()
         self._pending.clear()
-        self._smeared_until_s = float("-inf")
+        self._damaged_at.clear()
         self._awaits_key_picture = False
+        self._last_times = [None, None]
 
     def _can_be_left_out(self, packet: AnyPacket) -> bool:
         """Whether no other picture is built on this one, as far as the codec tells."""

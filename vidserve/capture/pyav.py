@@ -6,6 +6,7 @@ FFmpeg's own log is switched off: it prints URLs with their passwords to stderr.
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from collections.abc import Iterator
 from urllib.parse import unquote, urlsplit
@@ -34,6 +35,10 @@ av.logging.set_level(None)
 
 MAX_FPS = 240.0
 MOST_BAD_READS = 16
+# Formats that make video of any text (by suffix: .txt, .nfo, .bin ...), and lists, which may name
+# themselves: one took every file descriptor of the process.
+_NO_VIDEO = frozenset({"tty", "bin", "xbin", "adf", "idf", "concat"})
+_FORMATS = ",".join(sorted(av.formats_available - _NO_VIDEO))
 _TS_DISCONT = 0x0200  # AVFMT_TS_DISCONT
 _NO_TIMESTAMPS = 0x0080  # AVFMT_NOTIMESTAMPS: FFmpeg invents them, at 25 a second
 _ATTACHED_PICTURE = 0x0400  # AV_DISPOSITION_ATTACHED_PIC: the cover of an audio file
@@ -128,7 +133,8 @@ class PyAvReader:
         streams = [stream for stream in container.streams.video if _decodable(stream)]
         if not streams:
             raise SourceUnusable(f"{self._name()} has no video track that can be decoded")
-        stream = streams[0]
+        best = container.streams.best("video")  # not a cover, not one without packets
+        stream = next((one for one in streams if one is best), streams[0])
         self._stream = stream
         self.live = self._is_url and (
             container.duration is None
@@ -155,25 +161,30 @@ class PyAvReader:
         failure: CaptureError
         if not self._is_url:
             try:
-                if os.path.isfile(self._source) and os.path.getsize(self._source) == 0:
-                    raise SourceUnusable(f"{self._source} is an empty file")
-                # "file:" keeps FFmpeg from reading a protocol or an option out of a name.
+                _refuse_what_is_no_file(self._source)
+                # "file:" keeps FFmpeg from reading a protocol or an option out of a name. The
+                # time-outs are for playlists without an end, which FFmpeg reads again and again.
                 return av.open(
-                    f"file:{self._source}", "r", metadata_errors="replace", hwaccel=hwaccel
+                    f"file:{self._source}",
+                    "r",
+                    options={"format_whitelist": _FORMATS},
+                    metadata_errors="replace",
+                    timeout=(settings.start_s / 2, settings.stall_s),
+                    hwaccel=hwaccel,
                 )
             except (av.error.FFmpegError, OSError, ValueError) as error:
                 failure = explain_file(error, self._source)
             raise failure
-        options = {}
+        options = {"format_whitelist": _FORMATS}
         if urlsplit(self._source).scheme.lower() in ("rtsp", "rtsps"):
-            options = {
+            options |= {
                 "rtsp_transport": settings.transport,
                 "allowed_media_types": "video",
                 "timeout": str(round(settings.stall_s * 1e6)),
                 "analyzeduration": str(_ANALYSE_US),
             }
         else:
-            options = {"probesize": str(_PROBE_BYTES)}
+            options |= {"probesize": str(_PROBE_BYTES)}
         timeout_s = settings.start_s / 2  # FFmpeg opens in two steps of at most this
         began_s = self._clock.now()
         try:
@@ -212,7 +223,8 @@ class PyAvReader:
                     self._reopen()
                     continue
                 return None
-            if not self._decoder.feed(packet, self._latest) and self._is_indexed:
+            fed = self._decoder.feed(packet, self._latest, damaged=packet.is_corrupt)
+            if not fed and self._is_indexed and not self._decoder.context.codec.intra_only:
                 self._ended = not self._pictures
             if not self._decoder.ready:
                 self._patience.check(self.live)
@@ -338,6 +350,23 @@ class PyAvReader:
                 before = self._step_s
                 self._step_s = step_s if before is None else before + 0.1 * (step_s - before)
         self._last_pts_s = pts_s
+
+
+def _refuse_what_is_no_file(path: str) -> None:
+    """What would be waited for without end, in the kernel or by FFmpeg.
+
+    Raises:
+        SourceUnusable: it is a pipe, a device, a socket, or empty.
+        OSError: it is not there, or may not be looked at.
+    """
+    about = os.stat(path)
+    kinds = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+    devices = dict.fromkeys((stat.S_IFCHR, stat.S_IFBLK), "a device that holds no video file")
+    kind = (kinds | devices).get(stat.S_IFMT(about.st_mode))
+    if kind is not None:
+        raise SourceUnusable(f"{path} is {kind}: name a video file, a URL or /dev/video...")
+    if stat.S_ISREG(about.st_mode) and about.st_size == 0:
+        raise SourceUnusable(f"{path} is an empty file")
 
 
 def _decodable(stream: VideoStream) -> bool:

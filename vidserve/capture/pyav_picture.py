@@ -171,7 +171,12 @@ class AvPicture:
 def _orientation(frame: av.VideoFrame) -> Orientation:
     # frame.side_data would be kept by the frame, and the frame by it: the decoder's memory then
     # waits for the garbage collector.
-    side_data = SideDataContainer(frame)  # type: ignore[call-arg]
+    try:
+        side_data = SideDataContainer(frame)  # type: ignore[call-arg]
+    except ValueError:
+        # PyAV 18 does not know every kind that FFmpeg 8 has (EXIF, as telephones and some JPEG
+        # cameras send it, is number 31): the angle has to do, mirrored pictures stay so.
+        return Orientation.of_degrees(frame.rotation)
     matrix = side_data.get("DISPLAYMATRIX")
     return Orientation.of_matrix(bytes(matrix)) if isinstance(matrix, SideData) else _UPRIGHT
 

@@ -42,6 +42,12 @@ class Orientation(NamedTuple):
             return cls(True, c < 0, b < 0)
         return cls(False, a < 0, d < 0)
 
+    @classmethod
+    def of_degrees(cls, degrees: int) -> Self:
+        """From degrees counterclockwise, as ``VideoFrame.rotation`` counts them."""
+        quarters = round(degrees / 90) % 4
+        return cls(quarters % 2 == 1, quarters in (2, 3), quarters in (1, 2))
+
     @property
     def degrees(self) -> int:
         """Degrees counterclockwise, 0, 90, 180 or 270, as ``VideoFrame.rotation`` counts them."""

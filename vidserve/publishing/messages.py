@@ -16,6 +16,7 @@ import orjson
 
 from vidserve.frames import Answer, CameraStatus, Tracks
 from vidserve.publishing.output import Message, MessageKind
+from vidserve.tracking.lives import Life
 
 SCHEMA = 1
 
@@ -42,6 +43,11 @@ def detections_topic(camera: str) -> str:
 def count_topic(camera: str, label_slug: str) -> str:
     """How many of a label a camera shows now."""
     return f"{camera}/count/{label_slug}"
+
+
+def events_topic(camera: str) -> str:
+    """Tracks that begin and end."""
+    return f"{camera}/events"
 
 
 def camera_stats_topic(camera: str) -> str:
@@ -126,6 +132,37 @@ def camera_status_payload(status: CameraStatus) -> bytes:
             "state": status.state.value,
             "reason": status.reason,
             "since": iso_time(status.since_wall_s),
+        }
+    )
+
+
+def event_payload(
+    camera: str, event: str, life: Life, names: Mapping[int, str], reason: str, wall_less_s: float
+) -> bytes:
+    """A track began or ended.
+
+    Args:
+        camera: Its name.
+        event: ``start`` or ``end``.
+        life: Of the track so far.
+        names: Class names by id.
+        reason: Why it ended, if not because it was lost from view.
+        wall_less_s: Wall time less monotonic time.
+    """
+    return orjson.dumps(
+        {
+            "schema": SCHEMA,
+            "camera": camera,
+            "event": event,
+            "reason": reason,
+            "id": life.id,
+            "label": label_of(life.class_id, names),
+            "confidence": round(life.confidence, 3),
+            "first": iso_time(life.first_s + wall_less_s),
+            "last": iso_time(life.last_s + wall_less_s),
+            "duration_s": round(life.last_s - life.first_s, 2),
+            "path_px": round(life.path_px, 1),
+            "box": [round(side, 1) for side in life.box],
         }
     )
 
@@ -217,6 +254,14 @@ def answer_message(answer: Answer, names: Mapping[int, str], age_ms: float) -> M
         answer_payload(answer, names, age_ms),
         MessageKind.FRAME,
     )
+
+
+def event_message(
+    camera: str, event: str, life: Life, names: Mapping[int, str], reason: str, wall_less_s: float
+) -> Message:
+    """``<camera>/events``; QoS 1."""
+    payload = event_payload(camera, event, life, names, reason, wall_less_s)
+    return Message(events_topic(camera), payload, MessageKind.EVENT)
 
 
 def camera_status_message(status: CameraStatus) -> Message:
