@@ -102,6 +102,7 @@ MORE_PARTLY: dict[str, tuple[Make, Right]] = {
     "out_of_order.ts": (_out_of_order, Right(60, [SIZE], damaged=5, degraded=True)),
     "lost_one.ts": (_lost(5), Right(47, damaged=10, degraded=True)),
     "lost_one.mp4": (_lost(5), Right(47, damaged=10, degraded=True)),
+    "lost_one_hevc.ts": (_lost(5, codec="libx265", **X265_30), Right(degraded=True)),
     "lost_key.ts": (_lost(24), Right(damaged=10, degraded=True)),
 }
 
