@@ -301,3 +301,25 @@ def test_any_single_timestamp_is_survived(pts_s: float, now_s: float) -> None:
     lag.sample(1.0, now_s, True)
     sample = lag.sample(pts_s, now_s + 0.04, True)
     assert sample is None or (sample.lag_s >= 0.0 and sample.earliest_s <= now_s + 0.04 + 1e-3)
+
+
+def test_what_comes_faster_than_it_is_decoded_goes_on_from_key_picture_to_key_picture() -> None:
+    """50 ms of decoding at 30 fps: all would be stale for ever."""
+    played = play(steady(60.0, 30.0, lambda t: t), decode_s=0.05)
+    played.check()
+    seen_s = [frame.captured_s - 1000.0 for frame in played.frames]
+    assert len(seen_s) > 60
+    assert max(b - a for a, b in itertools.pairwise(seen_s[10:])) < 8.0
+    assert all(frame.ready_s - frame.captured_s < 0.15 for frame in played.frames)
+    assert played.dropped(DropReason.SKIPPED) > 300
+
+
+def test_a_backlog_that_is_read_away_needs_no_key_picture() -> None:
+    script = [
+        Sent(max(one.came_s, 1010.0) if one.came_s > 1005.0 else one.came_s, one.pts_s)
+        for one in steady(30.0, 30.0, lambda t: t)
+    ]
+    played = play(script, decode_s=0.02)
+    played.check()
+    assert played.dropped(DropReason.SKIPPED) == 0
+    assert played.frames[-1].captured_s - 1000.0 > 29.0

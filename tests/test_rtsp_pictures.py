@@ -129,7 +129,7 @@ def test_any_loss_reorder_and_damage_stays_bounded_and_recovers(
     clip = coded[codec]
     packetiser = rtp.Packetiser(codec, rng.choice([50, 200, 1400]), rng.random() < 0.5)
     pictures = packetiser.pack_all(clip)
-    bad = flat(pictures[:-6])
+    bad = flat(pictures[:-8])
     for _ in range(rng.randrange(60)):
         at = rng.randrange(len(bad))
         what = rng.randrange(6)
@@ -151,10 +151,9 @@ def test_any_loss_reorder_and_damage_stays_bounded_and_recovers(
     builder = PictureBuilder(media(codec, numbered=codec == "h265" and rng.random() < 0.2))
     numbered = builder._media.numbered
     build(builder, bad)
-    # A flipped bit may have moved the numbers ahead by thousands: what is behind is then late.
-    tail = flat(pictures[-6:])
+    tail = flat(pictures[-8:])
     found = build(builder, tail)
-    if not numbered and builder.lost < 500:
+    if not numbered:
         wanted = [rtp.annexb(unit) for unit in clip.units[-5:]]
         assert [bytes(one.data) for one in found][-5:] == wanted or builder._markers_lie
     assert builder.highest_seq >= 0

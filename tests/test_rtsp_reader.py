@@ -211,6 +211,21 @@ def test_files_skip_too_and_only_if_asked(
     assert (counts["nonref"][1] > 20) is (name == "bframes")
 
 
+@pytest.mark.parametrize("reader_name", ["rtsp", "pyav"])
+def test_catching_up_goes_on_at_the_next_key_picture(
+    coded: dict[str, tuple[Path, rtp.Coded]], reader_name: str
+) -> None:
+    _, clip = coded["plain"]
+    with ScriptedRtsp(rtp.sdp_for(clip), on_play=lambda one: one.play(clip, fps=90)) as server:
+        reader = opened(server.url, reader=reader_name)
+        read(reader, 3)
+        reader.catch_up()
+        after = read(reader, 5)
+        reader.close()
+    assert after[0].key and not any(one.picture.corrupt for one in after)
+    assert 1 <= reader.skipped <= 14
+
+
 @pytest.mark.parametrize("source", ["file", "rtsp"])
 def test_a_decoder_that_is_not_there_falls_back_with_a_clear_message(
     coded: dict[str, tuple[Path, rtp.Coded]], source: str

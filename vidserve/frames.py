@@ -225,7 +225,7 @@ _DROP_SENTENCES = {
     DropReason.STALE: "The frame was older than its budget when it arrived, and newer ones waited.",
     DropReason.BACKLOG: "Too many frames of this camera were still unanswered.",
     DropReason.INVALID: "The picture could not be used: no size, or not convertible.",
-    DropReason.SKIPPED: "The camera was behind, and no other picture is built on this one.",
+    DropReason.SKIPPED: "The camera was behind, and the picture could be left out undecoded.",
 }
 
 

@@ -91,6 +91,7 @@ class Decoder:
         self._most_ahead = 0
         self._smeared_until_s = float("-inf")
         self._awaits_key_picture = False
+        self._catches_up = False
         self._last_times: list[int | None] = [None, None]  # pts, dts
         self._went_back = [0, 0]
 
@@ -122,6 +123,11 @@ class Decoder:
                 self.bad_packets += 1  # lost with the one that was refused
                 return True
             self._awaits_key_picture = False
+        if self._catches_up and packet.size:
+            if not packet.is_keyframe:
+                self.skipped += 1
+                return True
+            self._catches_up = False
         self._fed += 1
         if damaged:
             self.smear()
@@ -154,6 +160,10 @@ class Decoder:
             self._decode_s = self._clock.now() - began_s
             self._decoded.extend(frames)
         return True
+
+    def catch_up(self) -> None:
+        """Decode nothing until the next key picture; what is left out counts as skipped."""
+        self._catches_up = True
 
     def smear(self) -> None:
         """Something was lost: what goes in from here to the next key picture is damaged.

@@ -16,6 +16,8 @@ PAUSE_S = 0.003  # a read that took longer had to wait
 LONG_WAIT_S = 0.015  # this is too long for anything else
 REST_S = 1.0
 STANDS_S = 1.0
+OVERRUN_S = 2.0
+AGAIN_S = 0.3
 _PAUSE_SHARE = 0.2
 _RECENT = 256
 _STANDS_SHARE = 0.05
@@ -169,6 +171,39 @@ class StandingLag:
     def over(self) -> None:
         """A packet came as it should."""
         self._began = None
+
+
+class Overrun:
+    """Tells a backlog that is not read away: pictures come faster than they are decoded.
+
+    Every one of them would be stale, for ever. After a stall a backlog shrinks instead. Once
+    it was found out, little is needed to find it again, and a picture that is still stale after
+    the way to the next key picture goes on to the one after it.
+    """
+
+    def __init__(self) -> None:
+        self._began: tuple[float, float] | None = None  # moment, lag
+        self._found_s = float("-inf")
+        self._leaping = False
+
+    def grows(self, now_s: float, stale: bool, lag_s: float | None) -> bool:
+        """One more picture; True: leave out what waits, up to the next key picture."""
+        if not stale or lag_s is None:
+            self._began, self._leaping = None, False
+            return False
+        if self._leaping:
+            return True
+        if self._began is None:
+            self._began = (now_s, lag_s)
+        began_s, before_s = self._began
+        known = now_s - self._found_s < WINDOW_S
+        if now_s - began_s < (AGAIN_S if known else OVERRUN_S):
+            return False
+        self._began = (now_s, lag_s)
+        self._leaping = lag_s > before_s - _STANDS_SHARE * (now_s - began_s)
+        if self._leaping:
+            self._found_s = now_s
+        return self._leaping
 
 
 class Reads:

@@ -67,6 +67,9 @@ class OpenCvReader:
     def hurry(self, on: bool) -> None:
         """A device sends what it sends."""
 
+    def catch_up(self) -> None:
+        """A driver's buffer holds a few pictures, each of them a key picture."""
+
     def facts(self) -> SourceFacts:
         code = int(self._capture.get(cv2.CAP_PROP_FOURCC)) if self._capture is not None else 0
         name = code.to_bytes(4, "little").decode("ascii", "replace").strip("\0 ").lower()

@@ -111,6 +111,10 @@ class PyAvReader:
         if self._decoder is not None:
             self._decoder.hurried = on
 
+    def catch_up(self) -> None:
+        if self._decoder is not None:
+            self._decoder.catch_up()
+
     def facts(self) -> SourceFacts:
         context = self._track.codec_context
         container = self._container

@@ -122,11 +122,15 @@ class Reader(Protocol):
 
     @property
     def skipped(self) -> int:
-        """How many pictures were not decoded on purpose since ``open`` (``skip``); rises only."""
+        """How many pictures were not decoded on purpose since ``open``; rises only."""
         ...
 
     def hurry(self, on: bool) -> None:
         """The thread is late (True) or not: with ``skip: nonref``, leave out what can be left."""
+        ...
+
+    def catch_up(self) -> None:
+        """Leave out what waits, up to the next key picture. For live sources that are decoded."""
         ...
 
     def facts(self) -> SourceFacts:

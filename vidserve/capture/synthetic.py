@@ -249,6 +249,9 @@ class SyntheticReader:
     def hurry(self, on: bool) -> None:
         """Nothing is decoded here."""
 
+    def catch_up(self) -> None:
+        """Nothing waits here."""
+
     def facts(self) -> SourceFacts:
         return SourceFacts("synthetic", "a formula")
 

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 from vidserve.capture.grey import SIDE_LIMIT_PX
+from vidserve.capture.lag import Overrun
 from vidserve.capture.motion import MotionEstimator
 from vidserve.capture.pacing import Hurry
 from vidserve.capture.reader import Arrival, Picture, Reader
 from vidserve.capture.settings import CameraSettings
-from vidserve.capture.timing import Timing
+from vidserve.capture.timing import Stamp, Timing
 from vidserve.clock import Clock
 from vidserve.errors import SourceUnreachable, SourceUnusable
 from vidserve.frames import DropReason, MotionStep, Regions, Thinning
@@ -22,6 +23,10 @@ ReaderFactory = Callable[[CameraSettings, Clock], Reader]
 
 LAG_EVERY_S = 1.0
 UNCONVERTIBLE = "a picture cannot be converted"
+TOO_FAST = (
+    "its pictures come faster than they can be decoded, so it goes on from key picture to key "
+    "picture: use the camera's second stream, or let it send smaller or fewer pictures"
+)
 _ROOM_S = 0.005
 
 
@@ -183,7 +188,7 @@ class Worker:
     def _read_all(self, reader: Reader) -> bool:
         """True at the end of a file; False if asked to stop."""
         timing = Timing(self.settings, reader, self._clock)
-        hurry = Hurry()
+        hurry, overrun = Hurry(), Overrun()
         hurried = False
         told_s = self._clock.now()
         bad_packets = skipped = 0
@@ -215,10 +220,13 @@ class Worker:
             bad_packets = reader.bad_packets
             if not reader.live and self._wait_for_room(picture, timing):
                 break
-            late = self._handle(arrival, timing, reader.skipped - skipped)
+            stamp = self._handle(arrival, timing, reader.skipped - skipped)
             skipped = reader.skipped
             now_s = self._clock.now()
-            if self.settings.skip == "nonref" and hurry.on(now_s, late) is not hurried:
+            if overrun.grows(now_s, stamp.reason is DropReason.STALE, timing.lag_s):
+                self._port.note(self, TOO_FAST)
+                reader.catch_up()
+            if self.settings.skip == "nonref" and hurry.on(now_s, stamp.late) is not hurried:
                 hurried = not hurried
                 reader.hurry(hurried)
             if now_s - told_s >= LAG_EVERY_S:
@@ -247,20 +255,21 @@ class Worker:
         if not pictures:
             raise SourceUnusable("no frames decoded: play the file elsewhere, it may be damaged")
 
-    def _handle(self, arrival: Arrival, timing: Timing, skipped: int) -> bool:
-        """Stamp one picture and hand it on, ``skipped`` others before it; whether it was late."""
-        captured_s, reason, lost, late = timing.stamp(arrival, skipped)
+    def _handle(self, arrival: Arrival, timing: Timing, skipped: int) -> Stamp:
+        """Stamp one picture and hand it on, ``skipped`` others before it."""
+        stamp = timing.stamp(arrival, skipped)
+        captured_s, reason, lost, _ = stamp
         for missing, why in ((skipped, DropReason.SKIPPED), (lost, DropReason.MISSED)):
             counted = timing.limit.count_lost(missing, captured_s) if missing > 0 else 0
             if counted:
                 self._port.drop(self, captured_s, why, counted)
         if not timing.limit.lets_through(captured_s):
-            return late
+            return stamp
         if reason is not None:
             self._port.drop(self, captured_s, reason)
         elif not self._wait_until(captured_s):
             self._hand_on(arrival.picture, captured_s)
-        return late
+        return stamp
 
     def _hand_on(self, picture: Picture, captured_s: float) -> None:
         width, height = picture.width, picture.height

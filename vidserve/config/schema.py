@@ -332,7 +332,8 @@ class CameraConfig(_Model):
         default="none", description="nonref: frames that no other needs are not decoded."
     )
     crop: Annotated[Crop | None, Optional] = Field(
-        default=None, description="x1, y1, x2, y2 in shares of width and height."
+        default=None,
+        description="x1, y1, x2, y2 in shares of width and height: the camera is that part then.",
     )
     publish: Publish = Field(default="every_frame", description="or on_change, or {max_per_s: n}.")
 

@@ -82,6 +82,9 @@ class RtspOrPyAvReader:
     def hurry(self, on: bool) -> None:
         self._reader.hurry(on)
 
+    def catch_up(self) -> None:
+        self._reader.catch_up()
+
     def expected_pts_s(self) -> float | None:
         return self._reader.expected_pts_s()
 

@@ -16,6 +16,7 @@ MOST_PICTURE_BYTES = 8 * 1024 * 1024
 _HEADER_BYTES = 12
 _HEADER = struct.Struct("!BBHII")  # flags, marker and type, number, timestamp, sender
 _MOST_MISORDERED = 100  # packets; RFC 3550 A.1
+_MOST_LATE = 3
 _H264_STAP_A, _H264_STAP_B, _H264_FU_A, _H264_FU_B = 24, 25, 28, 29
 _H265_AP, _H265_FU = 48, 49
 
@@ -57,6 +58,7 @@ class PictureBuilder:
         # The stream.
         self._ssrc: int | None = None
         self._last_seq: int | None = None
+        self._late_in_a_row = 0
         self._gap_here = False  # just before the present packet
         self._raw_timestamp = 0  # of the last packet, 32 bits
         self._wraps = 0
@@ -167,13 +169,18 @@ class PictureBuilder:
         if self._last_seq is not None:
             ahead = (seq - self._last_seq) & 0xFFFF  # 1: the next one
             if ahead == 0 or 0x10000 - ahead <= _MOST_MISORDERED:
-                return False
-            if ahead > 1:
+                self._late_in_a_row += 1
+                if self._late_in_a_row <= _MOST_LATE:
+                    return False
+                # Over TCP nothing overtakes: the number that was ahead of these was wrong.
+                self._gap()
+            elif ahead > 1:
                 self.lost += min(ahead - 1, 0x7FFF)
                 self._gap()
             if seq < self._last_seq:
                 self._wraps += 1
         self._last_seq = seq
+        self._late_in_a_row = 0
         return True
 
     def _gap(self) -> None:
@@ -273,8 +280,8 @@ class PictureBuilder:
         if is_picture(self._codec, unit):
             begins = begins_picture(self._codec, unit)
             if not begins and not self._has_picture and self._timestamp == self._closed_timestamp:
-                # The rest of a picture that a marker closed too early.
-                self._markers_lie = True
+                # The rest of a picture that a marker closed too early, unless packets are missing.
+                self._markers_lie = self._markers_lie or not self._damaged
                 self._damaged = True
             elif begins and self._has_picture and not self._markers:
                 self.waits_for_next = True

@@ -66,6 +66,10 @@ class RtspReader:
         if self._decoder is not None:
             self._decoder.hurried = on
 
+    def catch_up(self) -> None:
+        if self._decoder is not None:
+            self._decoder.catch_up()
+
     def facts(self) -> SourceFacts:
         decoder = self._open_decoder
         context = decoder.context
@@ -122,6 +126,7 @@ class RtspReader:
                 packet = av.Packet(bytes(picture.data))
                 packet.pts = picture.timestamp
                 packet.time_base = self._time_base
+                packet.is_keyframe = picture.key
                 decoder.feed(packet, stamp, picture.damaged)
             if not decoder.ready:
                 self._patience.check(live=True)
