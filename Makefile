@@ -45,8 +45,10 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Most tests wait more than they work: three at a time, by file. Then those that measure.
 unit: $(VENV)/.dev
-	$(BIN)/pytest
+	$(BIN)/pytest -n 3 --dist loadfile -m "not alone"
+	$(BIN)/pytest -m alone
 
 bench-real: $(VENV)/.dev
 	$(BIN)/python -m tests.bench_real

@@ -580,6 +580,7 @@ def test_a_smaller_batch_needs_no_target(tmp_path: Path) -> None:
     [
         ("{source: 'rtsp://h/1', reader: rtsp, transport: udp}", "reader"),
         ("{source: /dev/video0, decoder: cuda}", "decoder"),
+        ("{source: 'http://h/x', transport: udp}", "transport"),
         ("{source: 'synthetic://', crop: [0, 0, 0.5, 1]}", "crop"),
     ],
 )

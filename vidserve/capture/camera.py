@@ -396,7 +396,8 @@ _TROUBLES = (
 
 
 def _level(status: CameraStatus) -> int:
-    return logging.WARNING if status.state in _TROUBLES else logging.INFO
+    lost = status.state is CameraState.CONNECTING and status.reason
+    return logging.WARNING if lost or status.state in _TROUBLES else logging.INFO
 
 
 def _words(status: CameraStatus) -> str:

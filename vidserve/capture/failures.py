@@ -10,8 +10,12 @@ import socket
 from vidserve.errors import SourceSilent, SourceUnauthorized, SourceUnreachable
 
 
-def refused_login(place: str, code: int) -> SourceUnauthorized:
-    """401 or 403."""
+def refused_login(place: str, code: int, given: bool) -> SourceUnauthorized:
+    """401 or 403; ``given``: there was a login to refuse."""
+    if not given:
+        return SourceUnauthorized(
+            f"{place} asks for a login ({code}), and none is given: set username and password"
+        )
     return SourceUnauthorized(f"{place} refused the login ({code}): check username and password")
 
 

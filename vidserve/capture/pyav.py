@@ -202,7 +202,9 @@ class PyAvReader:
             )
         except (av.error.FFmpegError, OSError, ValueError) as error:
             waited_s = self._clock.now() - began_s
-            failure = explain_url(error, without_login(self._source), waited_s, timeout_s)
+            clean = without_login(self._source)
+            given = bool(settings.username or settings.password) or clean != self._source
+            failure = explain_url(error, clean, waited_s, timeout_s, given)
         # Outside of the except block: the original holds the URL with the password.
         raise failure
 

@@ -10,7 +10,9 @@ from vidserve.capture import failures
 from vidserve.errors import CaptureError, SourceUnreachable, SourceUnusable
 
 
-def explain_url(error: Exception, url: str, waited_s: float, timeout_s: float) -> CaptureError:
+def explain_url(
+    error: Exception, url: str, waited_s: float, timeout_s: float, login_given: bool
+) -> CaptureError:
     """For a network source that could not be opened.
 
     Args:
@@ -19,12 +21,13 @@ def explain_url(error: Exception, url: str, waited_s: float, timeout_s: float) -
         waited_s: How long the attempt took.
         timeout_s: How long it could have taken. FFmpeg reports an RTSP server that stays silent
             as invalid data: only the time tells.
+        login_given: Whether it was opened with a login.
     """
     place = urlsplit(url).netloc or url
     scheme = urlsplit(url).scheme.upper()
     if isinstance(error, (av.error.HTTPUnauthorizedError, av.error.HTTPForbiddenError)):
         code = 401 if isinstance(error, av.error.HTTPUnauthorizedError) else 403
-        return failures.refused_login(place, code)
+        return failures.refused_login(place, code, login_given)
     if isinstance(error, av.error.HTTPNotFoundError):
         return failures.no_such_stream(place)
     if isinstance(error, (av.error.HTTPError, av.error.HTTPClientError)):

@@ -354,6 +354,8 @@ class CameraConfig(_Model):
             raise wrong("opencv reads local devices only: write auto", "reader")
         if self.reader == "rtsp" and not self.speaks_rtsp_over_tcp:
             raise wrong("rtsp reads rtsp:// over tcp only: write auto", "reader")
+        if self.transport == "udp" and not self.source.shown.lower().startswith("rtsp"):
+            found.append(("transport", "is for RTSP: this source has no such choice"))
         if self.decoder != "cpu" and self.source.kind in ("device", "synthetic"):
             found.append(("decoder", "is for files and URLs: this source is not decoded by it"))
         if self.crop is not None and self.source.kind == "synthetic":

@@ -242,12 +242,18 @@ def next_step(
         )
     if issubclass(error, SourceUnreachable):
         if is_url:
-            return "compare the URL with the camera's manual, and try it in another player"
+            return (
+                "ping the host; compare the URL with the camera's manual, and try it in another "
+                "player"
+            )
         if issubclass(error, SourceSilent):
             return "see whether the disk, the network share or the device answers at all"
-        return "correct the path, or its permissions for the user of the service"
+        return (
+            "correct the path, or its permissions for the user of the service; a camera needs a "
+            "whole URL: rtsp://10.0.0.5/stream1"
+        )
     if issubclass(error, SourceUnusable):
         if is_url:
             return "choose H.264 or H.265 in the camera, or its second stream"
-        return "if it plays elsewhere (VLC, mpv), report it together with the file"
+        return "name a video file; if this is one and plays elsewhere (VLC, mpv), report it"
     return "report it, with the log above"

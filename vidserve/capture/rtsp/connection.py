@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 from vidserve import __version__
 from vidserve.capture import failures
 from vidserve.capture.rtsp.login import Login
-from vidserve.capture.rtsp.wire import Message, Splitter
+from vidserve.capture.rtsp.wire import Message, Packet, Splitter
 from vidserve.clock import Clock
 from vidserve.errors import SourceSilent, SourceUnreachable
 
@@ -55,17 +55,22 @@ def connect_tcp(
     """
     until_s = clock.now() + limit_s
     error: OSError = TimeoutError("timed out")
-    for family, kind, protocol, _, address in socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM
-    ):
-        one = socket.socket(family, kind, protocol)
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    for number, (family, kind, protocol, _, address) in enumerate(found):
+        # One that answers nothing must leave time for those after it.
+        share_until_s = clock.now() + (until_s - clock.now()) / (len(found) - number)
+        try:
+            one = socket.socket(family, kind, protocol)
+        except OSError as failure:  # IPv6 is switched off
+            error = failure
+            continue
         try:
             one.setblocking(False)
             code = one.connect_ex(address)
             writable = select.poll()
             writable.register(one, select.POLLOUT)
             while code == errno.EINPROGRESS:
-                left_s = until_s - clock.now()
+                left_s = share_until_s - clock.now()
                 if left_s <= 0.0 or aborted.is_set():
                     raise TimeoutError("timed out")
                 if writable.poll(1000 * min(left_s, _LOOK_S)):
@@ -117,7 +122,9 @@ class Connection:
         connect: Connect,
         aborted: threading.Event,
     ) -> None:
-        self.place = f"{host}:{port}"
+        self.host = host
+        self.place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._sending = False
         self._clock = clock
         self._limit_s = limit_s
         self._login = login
@@ -133,7 +140,7 @@ class Connection:
             raise failures.refused(self.place) from None
         except TimeoutError:
             raise failures.silent(self.place, limit_s) from None
-        except socket.gaierror:
+        except (socket.gaierror, UnicodeError):
             raise failures.no_such_host(host) from None
         except OSError as error:
             raise failures.no_way(self.place, error.strerror or str(error)) from None
@@ -141,7 +148,7 @@ class Connection:
     def abort(self) -> None:
         """Wake the thread that waits for the server; it can still say good-bye. Any thread."""
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RD)
+            self._socket.shutdown(socket.SHUT_RDWR if self._sending else socket.SHUT_RD)
 
     def close(self) -> None:
         """Free the socket."""
@@ -149,8 +156,14 @@ class Connection:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
-    def send(self, method: str, url: str, headers: dict[str, str] | None = None) -> int:
-        """Send a request without waiting; its sequence number."""
+    def send(
+        self,
+        method: str,
+        url: str,
+        headers: dict[str, str] | None = None,
+        limit_s: float | None = None,
+    ) -> None:
+        """Send a request without waiting for its answer."""
         self._sequence += 1
         lines = [f"{method} {url} RTSP/1.0", f"CSeq: {self._sequence}", f"User-Agent: {AGENT}"]
         if self.session:
@@ -159,10 +172,11 @@ class Connection:
         if authorization is not None:
             lines.append(f"Authorization: {authorization}")
         lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
-        self.send_bytes(("\r\n".join(lines) + "\r\n\r\n").encode("utf-8", "surrogateescape"))
-        return self._sequence
+        self.send_bytes(
+            ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8", "surrogateescape"), limit_s
+        )
 
-    def send_bytes(self, data: bytes) -> None:
+    def send_bytes(self, data: bytes, limit_s: float | None = None) -> None:
         """Send as it is.
 
         Raises:
@@ -170,15 +184,24 @@ class Connection:
             SourceUnreachable: it is gone.
         """
         try:
-            self._set_timeout(self._limit_s)
+            self._set_timeout(self._limit_s if limit_s is None else limit_s)
+            self._sending = True
             self._socket.sendall(data)
         except TimeoutError:
             raise failures.silent(self.place, self._limit_s) from None
         except OSError as error:
             raise self._lost(error) from None
+        finally:
+            self._sending = False
 
-    def answer(self, sequence: int, until_s: float) -> Message:
-        """Wait for the answer to a request; packets that come before it are thrown away.
+    def answer(self, until_s: float, keep: Callable[[Packet], None] | None = None) -> Message:
+        """Wait for the answer to the one request that is open.
+
+        Its number is not looked at: there are cameras that send back a wrong one.
+
+        Args:
+            until_s: It has to come by then (monotonic).
+            keep: Takes the packets that come before it; None: they are thrown away.
 
         Raises:
             SourceSilent: it did not come in time.
@@ -194,8 +217,10 @@ class Connection:
             elif isinstance(found, Message):
                 if found.method:
                     self.decline(found)
-                elif found.header("cseq") in ("", str(sequence)):  # some leave it out
+                elif not 100 <= found.status < 200:  # those say: wait
                     return found
+            elif keep is not None:
+                keep(found)
 
     def decline(self, request: Message) -> None:
         """The server asks for something: a sign of life is all that it gets."""

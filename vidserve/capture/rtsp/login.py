@@ -57,16 +57,21 @@ class Login:
                 basic = True
                 continue
             fields = {
-                name.lower(): quoted.replace('\\"', '"') if quoted else plain
+                name.lower(): re.sub(r"\\(.)", r"\1", quoted) if quoted else plain
                 for name, quoted, plain in _PAIR.findall(value[scheme.end() :])
             }
             name = fields.get("algorithm", "MD5").upper().removesuffix("-SESS")
-            if name in _HASHES and "nonce" in fields:
+            kinds = [part.strip() for part in fields.get("qop", "auth").lower().split(",")]
+            if name in _HASHES and "nonce" in fields and "auth" in kinds:
                 digests.append(fields)
         self._count = 0
         self._challenge = digests[0] if digests else None
         self._basic = basic and not digests
         return bool(digests) or basic
+
+    def forget(self) -> None:
+        """Another server: it has to ask for itself."""
+        self._challenge, self._basic, self._count = None, False, 0
 
     @property
     def stale(self) -> bool:
@@ -92,8 +97,12 @@ class Login:
         if algorithm.upper().endswith("-SESS"):
             secret = make(f"{secret}:{nonce}:{client_nonce}".encode())
         what = make(f"{method}:{uri}".encode())
-        user = self._username.replace("\\", "\\\\").replace('"', '\\"')
-        fields = [f'username="{user}"', f'realm="{realm}"', f'nonce="{nonce}"', f'uri="{uri}"']
+        fields = [
+            f'username="{_quoted(self._username)}"',
+            f'realm="{_quoted(realm)}"',
+            f'nonce="{nonce}"',
+            f'uri="{uri}"',
+        ]
         if "auth" in [part.strip() for part in asked.get("qop", "").lower().split(",")]:
             self._count += 1
             count = f"{self._count:08x}"
@@ -107,3 +116,7 @@ class Login:
         if "opaque" in asked:
             fields.append(f'opaque="{asked["opaque"]}"')
         return "Digest " + ", ".join(fields)
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')

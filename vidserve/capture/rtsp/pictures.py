@@ -283,7 +283,7 @@ class PictureBuilder:
                 # The rest of a picture that a marker closed too early, unless packets are missing.
                 self._markers_lie = self._markers_lie or not self._damaged
                 self._damaged = True
-            elif begins and self._has_picture and not self._markers:
+            elif begins and self._has_picture and (self._markers_lie or not self._markers):
                 self.waits_for_next = True
                 self._close()  # neither markers nor timestamps tell
             self._has_picture = self.begun = True

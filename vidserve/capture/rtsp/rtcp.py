@@ -14,7 +14,7 @@ class Report(NamedTuple):
     """What a compound packet said.
 
     Attributes:
-        ssrc: Of the sender; None: it sent no report.
+        ssrc: Of the sender; None: it sent no report, or has no clock.
         sender_wall_s: The sender's clock, seconds since 1970.
         timestamp: The RTP time (32 bits) of that moment.
         middle: The middle 32 bits of its NTP time, which our answer repeats.
@@ -38,8 +38,12 @@ def parse(packet: bytes | memoryview) -> Report:
         if first >> 6 != 2 or at + size > len(packet):
             break
         if kind == _SENDER_REPORT and size >= 28:
-            ssrc, seconds, fraction, timestamp = struct.unpack_from("!IIII", packet, at + 4)
-            wall_s = seconds - _NTP_EPOCH_S + fraction / 2**32
+            sender, seconds, fraction, timestamp = struct.unpack_from("!IIII", packet, at + 4)
+            if seconds:  # 0: it has no clock
+                ssrc = sender
+            # The seconds begin anew in 2036.
+            era_s = 0 if seconds & 0x80000000 else 1 << 32
+            wall_s = seconds + era_s - _NTP_EPOCH_S + fraction / 2**32
             middle = (seconds & 0xFFFF) << 16 | fraction >> 16
         bye = bye or kind == _BYE
         at += size

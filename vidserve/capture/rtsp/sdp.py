@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from vidserve.capture.nal import START_CODE
 
@@ -63,7 +62,7 @@ def control_url(base: str, control: str) -> str:
     """
     if control in ("", "*"):
         return base
-    if urlsplit(control).scheme.lower() in ("rtsp", "rtsps", "rtspu"):
+    if control.partition("://")[0].lower() in ("rtsp", "rtsps", "rtspu"):
         return control
     return base + ("" if base.endswith("/") or control.startswith("/") else "/") + control
 
@@ -91,7 +90,7 @@ def _media(section: list[tuple[str, str]]) -> VideoMedia | None:
         if name == "rtpmap" and kind == formats[0]:
             parts = rest.strip().split("/")
             encoding = parts[0].upper()
-            clock_hz = int(parts[1]) if len(parts) > 1 and parts[1].isdecimal() else 0
+            clock_hz = _clock_hz(parts[1]) if len(parts) > 1 else 0
         elif name == "fmtp" and kind == formats[0]:
             for pair in rest.split(";"):
                 key, _, content = pair.strip().partition("=")
@@ -109,6 +108,10 @@ def _media(section: list[tuple[str, str]]) -> VideoMedia | None:
         fps=fps,
         numbered=parameters.get("sprop-max-don-diff", "0").strip() not in ("", "0"),
     )
+
+
+def _clock_hz(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 11 else 0
 
 
 def _rate(text: str) -> float | None:

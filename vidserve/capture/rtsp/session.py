@@ -11,6 +11,7 @@ import re
 import secrets
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 from urllib.parse import unquote, urljoin, urlsplit
 
@@ -20,7 +21,7 @@ from vidserve.capture.rtsp import rtcp, sdp
 from vidserve.capture.rtsp.connection import Connect, Connection, connect_tcp
 from vidserve.capture.rtsp.login import Login
 from vidserve.capture.rtsp.pictures import AccessUnit, PictureBuilder
-from vidserve.capture.rtsp.wire import Message
+from vidserve.capture.rtsp.wire import Message, Packet
 from vidserve.capture.settings import CameraSettings
 from vidserve.capture.urls import without_login
 from vidserve.clock import Clock
@@ -31,6 +32,7 @@ logger = logging.getLogger(__name__)
 DEFAULT_PORT = 554
 MOST_REDIRECTS = 5
 REPORT_EVERY_S = 5.0
+MOST_ASKED = 100
 MOST_STRANGE = 50  # packets that cannot be read, before the first that can
 GOODBYE_S = 0.3
 _DEFAULT_TIMEOUT_S = 60.0
@@ -78,7 +80,8 @@ class RtspSession:
         self._alive_method = "OPTIONS"
         self._alive_every_s = _DEFAULT_TIMEOUT_S / 2
         self._alive_next_s = 0.0
-        self._alive_sequence = 0
+        self._alive_again = False  # the next refusal is answered
+        self._asked = 0  # by the camera since the last picture
         self._report_next_s = 0.0
         self._own_ssrc = secrets.randbits(32)
         self._sender: tuple[rtcp.Report, float] | None = None  # and when it came
@@ -115,9 +118,9 @@ class RtspSession:
             described = self._describe()
             if described is not None:
                 media = self._choose(described)
+                self._builder = PictureBuilder(media)
                 self._set_up(media)
                 self._play()
-                self._builder = PictureBuilder(media)
                 return media
         raise SourceUnreachable(
             f"{self._host} sends us round in circles ({MOST_REDIRECTS} redirects): check the URL"
@@ -132,13 +135,13 @@ class RtspSession:
     def _describe(self) -> Message | None:
         """The answer to DESCRIBE; None after a redirect, ``_url`` is the new one then."""
         self._hang_up()
-        parts = urlsplit(self._url)
         if self._aborted.is_set():
             raise SourceSilent("the source was aborted")
         try:
+            parts = urlsplit(self._url)
             port = parts.port or DEFAULT_PORT
-        except ValueError:
-            raise SourceUnreachable("the port in the URL is no port: check the URL") from None
+        except ValueError as error:
+            raise SourceUnreachable(f"the URL is none ({error}): check it") from None
         self._connection = Connection(
             parts.hostname or "", port, self._until_s, self._settings.start_s,
             self._login, self._clock, self._connect, self._aborted,
@@ -161,16 +164,30 @@ class RtspSession:
         where = answer.header("location")
         if not where:
             return False
-        target = urljoin(self._url, where)
-        if urlsplit(target).scheme.lower() != "rtsp":
+        try:
+            target = without_login(urljoin(self._url, where))
+            new, old = urlsplit(target), urlsplit(self._url)
+            moved = (new.hostname, new.port) != (old.hostname, old.port)
+        except ValueError:
+            raise failures.nonsense(self._line.place, "RTSP") from None
+        if new.scheme.lower() != "rtsp":
             raise NotForThisReader("it redirects to something that is not plain RTSP")
-        self._url = without_login(target)
+        if moved:
+            self._login.forget()
+        self._url = target
         return True
 
-    def _ask(self, method: str, url: str, headers: dict[str, str] | None = None) -> Message:
+    def _ask(
+        self,
+        method: str,
+        url: str,
+        headers: dict[str, str] | None = None,
+        keep: Callable[[Packet], None] | None = None,
+    ) -> Message:
         """A request and its answer; with the login once the server asks for it."""
         line = self._line
-        answer = line.answer(line.send(method, url, headers), self._until_s)
+        line.send(method, url, headers)
+        answer = line.answer(self._until_s, keep)
         for _ in range(2):  # the second time only for a nonce that was too old
             if answer.status != 401 or not self._login.given:
                 break
@@ -182,12 +199,13 @@ class RtspSession:
                 )
             if before and not self._login.stale:
                 break
-            if self._login.is_basic and urlsplit(url).hostname != self._host:
+            if self._login.is_basic and line.host != self._host:
                 raise SourceUnauthorized(
                     f"{line.place}, to which {self._host} redirects, asks for the password in "
                     "the clear: if you trust it, write its URL into the config"
                 )
-            answer = line.answer(line.send(method, url, headers), self._until_s)
+            line.send(method, url, headers)
+            answer = line.answer(self._until_s, keep)
         return answer
 
     def _check(self, answer: Message) -> None:
@@ -195,7 +213,7 @@ class RtspSession:
             return
         place = self._line.place
         if answer.status in (401, 403):
-            raise failures.refused_login(place, answer.status)
+            raise failures.refused_login(place, answer.status, self._login.given)
         if answer.status == 404:
             raise failures.no_such_stream(place)
         if answer.status == _UNSUPPORTED_TRANSPORT:
@@ -206,7 +224,7 @@ class RtspSession:
 
     def _choose(self, described: Message) -> sdp.VideoMedia:
         base = described.header("content-base") or described.header("content-location")
-        if urlsplit(base).scheme.lower() not in ("rtsp", "rtspu"):
+        if not _is_rtsp(base):
             base = self._url
         control, tracks = sdp.parse(described.body.decode("utf-8", "replace"))
         if not tracks:
@@ -214,8 +232,10 @@ class RtspSession:
         media = next((track for track in tracks if track.codec), None)
         if media is None:
             raise NotForThisReader(f"it sends {tracks[0].encoding}, not H.264 or H.265")
-        self._url = without_login(sdp.control_url(base, control))
-        self._control = without_login(sdp.control_url(base, media.control))
+        session, track = sdp.control_url(base, control), sdp.control_url(base, media.control)
+        if not (_is_rtsp(session) and _is_rtsp(track)):
+            raise failures.nonsense(self._line.place, "RTSP")
+        self._url, self._control = without_login(session), without_login(track)
         return media
 
     def _set_up(self, media: sdp.VideoMedia) -> None:
@@ -229,6 +249,8 @@ class RtspSession:
         channels = re.search(r"interleaved\s*=\s*(\d{1,3})(?:-(\d{1,3}))?", transport)
         first = int(channels.group(1)) if channels else 0
         second = int(channels.group(2)) if channels and channels.group(2) else first + 1
+        if max(first, second) > 255:
+            raise NotForThisReader(f"it wants to send on channel {max(first, second)}")
         line.splitter.channels = (first, second)
         session, _, rest = answer.header("session").partition(";")
         line.session = session.strip()
@@ -237,7 +259,7 @@ class RtspSession:
         self._alive_every_s = max(1.0, timeout_s / 2)
 
     def _play(self) -> None:
-        self._check(self._ask("PLAY", self._url, {"Range": "npt=0.000-"}))
+        self._check(self._ask("PLAY", self._url, {"Range": "npt=0.000-"}, self._keep))
         now_s = self._clock.now()
         self._alive_next_s = now_s + self._alive_every_s
         self._report_next_s = now_s + REPORT_EVERY_S
@@ -252,9 +274,8 @@ class RtspSession:
             SourceUnreachable: the server went away, or ended the session.
             NotForThisReader: packets come, and none of the first ones can be read.
         """
-        line, builder = self._line, self.pictures
         data_channel = self._channels[0]
-        next_found = line.splitter.next
+        next_found = self._line.splitter.next
         while not self._units:
             found = next_found()
             if found is None:
@@ -262,12 +283,19 @@ class RtspSession:
             elif isinstance(found, Message):
                 self._take(found)
             elif found.channel == data_channel:
-                for picture in builder.add(found.payload):
-                    self._units.append(Unit(picture, Stamp(line.latest.when_s, self._waited_s)))
-                    self._waited_s = 0.0
+                self._keep(found)
             else:
                 self._hear(found.payload)
+        self._asked = 0
         return self._units.popleft()
+
+    def _keep(self, packet: Packet) -> None:
+        """A packet of the stream, also one that came before the answer to PLAY."""
+        if packet.channel == self._channels[0]:
+            for picture in self.pictures.add(packet.payload):
+                stamp = Stamp(self._line.latest.when_s, self._waited_s)
+                self._units.append(Unit(picture, stamp))
+                self._waited_s = 0.0
 
     @property
     def _channels(self) -> tuple[int, int]:
@@ -291,7 +319,8 @@ class RtspSession:
             raise SourceSilent(f"no frame for {stall_s:g} s")
         if now_s >= self._alive_next_s:
             self._alive_next_s = now_s + self._alive_every_s
-            self._alive_sequence = line.send(self._alive_method, self._url)
+            line.send(self._alive_method, self._url)
+            self._alive_again = True
         if now_s >= self._report_next_s:
             self._report_next_s = now_s + REPORT_EVERY_S
             self._report(now_s)
@@ -302,12 +331,15 @@ class RtspSession:
         if message.method in ("TEARDOWN", "REDIRECT"):
             raise SourceUnreachable(f"the camera ended the session ({message.method})")
         if message.method:
+            self._asked += 1
+            if self._asked > MOST_ASKED:
+                raise SourceUnreachable("the camera asks and asks, and sends no pictures")
             line.decline(message)
         elif message.status == 401 and self._login.given:
             # The nonce grew old. Anything else shows itself by silence.
             self._login.challenge(message.headers.get("www-authenticate", []))
-            if message.header("cseq") == str(self._alive_sequence):
-                self._alive_sequence = 0
+            if self._alive_again:
+                self._alive_again = False
                 line.send(self._alive_method, self._url)
         elif message.status == 454:
             raise SourceUnreachable("the camera forgot the session (454)")
@@ -348,7 +380,15 @@ class RtspSession:
             return
         if connection.session:
             with contextlib.suppress(CaptureError):  # it is over anyhow
-                sequence = connection.send("TEARDOWN", self._url)
+                connection.send("TEARDOWN", self._url, limit_s=GOODBYE_S)
                 if not self._aborted.is_set():
-                    connection.answer(sequence, self._clock.now() + GOODBYE_S)
+                    connection.answer(self._clock.now() + GOODBYE_S)
         connection.close()
+
+
+def _is_rtsp(url: str) -> bool:
+    """Whether this is a whole URL that one can ask for."""
+    try:
+        return urlsplit(url).scheme.lower() in ("rtsp", "rtspu") and bool(urlsplit(url).hostname)
+    except ValueError:
+        return False
