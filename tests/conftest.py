@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-# The whole daemon in real time with its promises counted, or memory and CPU of a process: beside
-# other tests they would measure those.
+# The whole daemon in real time with its promises counted, or the memory of a process: beside other
+# tests they would measure those.
 ALONE = frozenset(
     {
         "test_capture_latest",
-        "test_capture_stopping",
-        "test_demo",
         "test_end_to_end",
         "test_isolation",
         "test_motion_end_to_end",
         "test_mqtt_end_to_end",
-        "test_planning_command",
         "test_reports_process",
-        "test_reports_sources",
-        "test_service",
         "test_soak",
     }
 )
