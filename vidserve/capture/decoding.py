@@ -19,7 +19,7 @@ from av.video.reformatter import VideoReformatter
 
 from vidserve.capture.nal import UnitReader
 from vidserve.capture.pyav_picture import AvPicture
-from vidserve.capture.reader import Arrival
+from vidserve.capture.reader import Arrival, SourceFacts
 from vidserve.capture.settings import CameraSettings
 from vidserve.clock import Clock
 from vidserve.errors import SourceSilent, SourceUnusable
@@ -78,6 +78,7 @@ class Decoder:
         self._clock = clock
         self._skips = settings.skip == "nonref"
         self._crop = settings.crop
+        self._wanted = settings.decoder
         self._units: UnitReader | None = None
         self._begins_anew = begins_anew
         self._reformatter = VideoReformatter()
@@ -104,6 +105,20 @@ class Decoder:
     def reorder(self) -> int:
         """How many pictures were received before one that is shown before them, at most."""
         return max(self._most_ahead, int(self.context.has_b_frames))  # PyAV says only whether
+
+    def facts(self, reader: str, transport: str, note: str) -> SourceFacts:
+        """What is known of the track now."""
+        context = self.context
+        return SourceFacts(
+            reader,
+            transport,
+            codec=context.name,
+            profile=context.profile or "",
+            pixel_format=context.pix_fmt or "",
+            decoder=self._wanted if context.is_hwaccel else "cpu",
+            note=note,
+            reorder=self.reorder,
+        )
 
     def feed(self, packet: AnyPacket, stamp: Stamp, damaged: bool = False) -> bool:
         """Decode one packet; an empty one without pts flushes the decoder.

@@ -116,18 +116,10 @@ class PyAvReader:
             self._decoder.catch_up()
 
     def facts(self) -> SourceFacts:
-        context = self._track.codec_context
-        container = self._container
-        return SourceFacts(
-            "pyav",
-            container.format.name if container is not None else "",
-            codec=context.name,
-            profile=context.profile or "",
-            pixel_format=context.pix_fmt or "",
-            decoder=self._settings.decoder if context.is_hwaccel else "cpu",
-            note=self._note,
-            reorder=self._decoder.reorder if self._decoder is not None else 0,
-        )
+        container, decoder = self._container, self._decoder
+        if container is None or decoder is None:
+            raise AssertionError("facts before open")
+        return decoder.facts("pyav", container.format.name, self._note)
 
     def open(self) -> None:
         self._patience = Patience(self._settings, self._clock)

@@ -20,6 +20,7 @@ from urllib.parse import parse_qsl, urlsplit
 import cv2
 import numpy as np
 
+from vidserve.capture.bgr_picture import framed
 from vidserve.capture.grey import shrunk_size
 from vidserve.capture.reader import Arrival, SourceFacts
 from vidserve.clock import Clock
@@ -167,18 +168,12 @@ class SyntheticPicture:
 
     def write_letterbox(self, pixels: ByteArray, geometry: Letterbox) -> None:
         """Paint at the size of the slot: see ``Picture``."""
-        top, left = geometry.pad_top, geometry.pad_left
-        bottom, right = top + geometry.inner_height, left + geometry.inner_width
-        pixels[:top] = GREY
-        pixels[bottom:] = GREY
-        pixels[top:bottom, :left] = GREY
-        pixels[top:bottom, right:] = GREY
         scale_x = geometry.inner_width / geometry.width
         scale_y = geometry.inner_height / geometry.height
         boxes = self._scene.truth(self._pts_s) * np.array(
             [scale_x, scale_y, scale_x, scale_y], np.float32
         )
-        self._scene.paint(pixels[top:bottom, left:right], boxes, self._scene.colours)
+        self._scene.paint(framed(pixels, geometry), boxes, self._scene.colours)
 
     def grey(self, side_limit: int) -> ByteArray:
         """Painted at the small size: see ``Picture``."""

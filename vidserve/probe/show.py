@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Self
 
 from rich.console import Console
-from rich.status import Status
 from rich.style import Style
 from rich.text import Text
 
@@ -19,6 +16,7 @@ from vidserve.probe.advice import codec_name, duration, number
 from vidserve.probe.facts import Found, KeyPictures, Spread
 from vidserve.probe.measure import Course
 from vidserve.probe.report import Report
+from vidserve.terminal import StatusLine
 
 _GOOD, _WARN, _BAD = "green", "yellow", "red"
 DAY_S = 86_400.0
@@ -185,7 +183,7 @@ def _damage(found: Found) -> str:
     return ", ".join(parts) or "none"
 
 
-class Progress:
+class Progress(StatusLine):
     """One line on stderr that changes, on a terminal; else nothing. A context.
 
     Args:
@@ -194,31 +192,12 @@ class Progress:
     """
 
     def __init__(self, source: str, for_s: float) -> None:
+        super().__init__(f"opening {source}")
         self._source = source
         self._for_s = for_s
-        self._status: Status | None = None
-        console = Console(stderr=True, highlight=False)
-        if console.is_terminal:
-            self._status = console.status(Text(f"opening {source}"))
-
-    def __enter__(self) -> Self:
-        if self._status is not None:
-            self._status.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._status is not None:
-            self._status.stop()
 
     def tell(self, course: Course, now_s: float) -> None:
         """How far it is."""
-        if self._status is None:
-            return
         # The source last: it is what may be cut off.
         if course.first_s is None:
             doing = "opening" if course.phase is Phase.OPEN else "no picture yet of"
@@ -226,4 +205,4 @@ class Progress:
         else:
             left_s = max(0.0, self._for_s - (now_s - course.first_s))
             text = f"{left_s:.0f} s left, {course.pictures} pictures of {self._source}"
-        self._status.update(Text(text))
+        self.say(text)

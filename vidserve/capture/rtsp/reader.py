@@ -6,6 +6,7 @@ bit of RTP says at once that a picture is complete.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import av
@@ -71,19 +72,8 @@ class RtspReader:
             self._decoder.catch_up()
 
     def facts(self) -> SourceFacts:
-        decoder = self._open_decoder
-        context = decoder.context
-        return SourceFacts(
-            "rtsp",
-            "rtsp over tcp",
-            codec=context.name,
-            profile=context.profile or "",
-            pixel_format=context.pix_fmt or "",
-            decoder=self._settings.decoder if context.is_hwaccel else "cpu",
-            note=self._note,
-            reorder=decoder.reorder,
-            clock_ahead_s=self._session.clock_ahead_s,
-        )
+        facts = self._open_decoder.facts("rtsp", "rtsp over tcp", self._note)
+        return replace(facts, clock_ahead_s=self._session.clock_ahead_s)
 
     def open(self) -> None:
         self._patience = Patience(self._settings, self._clock)
