@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-# The whole daemon in real time with its promises counted, or the memory of a process: beside other
-# tests they would measure those.
+# The whole daemon in real time with its promises counted, many cameras at once, or the memory of a
+# process: beside other tests they would measure those.
 ALONE = frozenset(
     {
         "test_capture_latest",
+        "test_capture_network_gstreamer",
         "test_end_to_end",
         "test_isolation",
         "test_motion_end_to_end",
