@@ -33,7 +33,7 @@ class OverTcp:
         self._two = two
 
     def _camera(self, name: str, url: str) -> CameraSettings:
-        return CameraSettings(name, url, reader=self._reader, start_s=4.0, stall_s=1.0)
+        return CameraSettings(name, url, reader=self._reader, start_s=10.0, stall_s=2.0)
 
     def it_plays_and_times_rise(self) -> Scenario:
         sink = CollectingSink(keyframe_every=5)
@@ -155,7 +155,7 @@ class OverTcp:
                     lambda: sink.states().count(RUNNING) >= 2,
                 ),
             )
-        assert sink.statuses[2].reason == "no frame for 1 s"
+        assert sink.statuses[2].reason == "no frame for 2 s"
         assert sink.states()[:3] == [CONNECTING, RUNNING, STALLED]
 
     def a_wrong_path_is_a_failure_with_a_reason(self) -> Scenario:
@@ -184,7 +184,7 @@ class OverUdp:
         # Large enough for several packets a picture.
         with RtspServer(size=(640, 360)) as server:
             settings = CameraSettings(
-                "c", server.url, transport="udp", reader="pyav", start_s=4.0, stall_s=2.0
+                "c", server.url, transport="udp", reader="pyav", start_s=10.0, stall_s=2.0
             )
             began_s = time.monotonic()
             yield Run(
@@ -219,7 +219,7 @@ class OverUdp:
         sink = CollectingSink()
         with RtspServer() as server:
             settings = CameraSettings(
-                "c", server.url, transport="udp", reader="pyav", start_s=4.0, stall_s=1.0
+                "c", server.url, transport="udp", reader="pyav", start_s=10.0, stall_s=2.0
             )
             yield Run(
                 sink,
