@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+
 import pytest
 
 # The whole daemon in real time with its promises counted, many cameras at once, or the memory of a
@@ -24,3 +27,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.stem in ALONE:
             item.add_marker(pytest.mark.alone)
+
+
+@pytest.fixture(autouse=True)
+def usual_priority() -> Iterator[None]:
+    """The AV1 encoder of FFmpeg (SVT) makes the process of root a real-time one, and its children:
+
+    what the tests started after it took the machine from everything else.
+    """
+    yield
+    if os.sched_getscheduler(0) != os.SCHED_OTHER:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
